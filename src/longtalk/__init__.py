@@ -12,6 +12,7 @@ from longtalk.events import Checkpoint, Done, Reasoning, Text, ToolCall, ToolCal
 from longtalk.memory.brief.schema import Brief, Field, Schema
 from longtalk.memory.recall.config import Recall
 from longtalk.notices import Notice
+from longtalk.observation import Observation
 from longtalk.policies import (
     Combine,
     DigestTools,
@@ -68,6 +69,7 @@ __all__ = [
     "Memory",
     "Metrics",
     "Notice",
+    "Observation",
     "Peek",
     "ProviderError",
     "Reasoning",

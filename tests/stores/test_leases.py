@@ -159,7 +159,9 @@ def test_a_lease_that_another_process_took_is_dropped(registry: LeaseRegistry) -
     assert not registry.held
 
 
-def test_a_store_that_fails_to_renew_keeps_the_lease(registry: LeaseRegistry) -> None:
+def test_a_store_that_fails_to_renew_keeps_the_lease_and_is_logged(
+    registry: LeaseRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
     class Trouble(InMemory):
         def renew(self, *_: Any) -> bool:
             raise OSError("disk on fire")
@@ -172,6 +174,7 @@ def test_a_store_that_fails_to_renew_keeps_the_lease(registry: LeaseRegistry) ->
     registry.renew()
     assert set(registry.held) == set(held)
     assert until(fine) > now()
+    assert "lease not renewed in='c' error='OSError'" in caplog.text
 
 
 def test_a_thread_renews_leases_while_any_is_held(registry: LeaseRegistry, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from longtalk.chat.state import AnySeal, read_state, state_writer
 from longtalk.context.pins import unpin
 from longtalk.errors import BadState, InputError
 from longtalk.notices import Notice
+from longtalk.observation import OnEvent
 from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import AsyncProvider
 from longtalk.reply import Reply
@@ -25,7 +26,7 @@ from longtalk.transcript.transcript import Transcript, now
 from longtalk.turn.draft import add_event
 from longtalk.turn.engine import AsyncEngine, TurnArguments, check_choice
 from longtalk.turn.message import Message
-from longtalk.turn.runner import AsyncTurnRunner
+from longtalk.turn.runner import MAX_RETRIES, AsyncTurnRunner
 from longtalk.turn.stream import AsyncStream
 from longtalk.wires.neutral import event
 
@@ -44,6 +45,9 @@ class AsyncChat:
     A conversation that was held over another wire goes on in this one's form, or with `on_switch="raise"` not at all.
     `base_url` and `api_key` go before the environment's; `client` is an HTTP client of your own (httpx2), or one of
     OpenAI's or Anthropic's SDK, with the address and the credentials that it has.
+    `timeout` is how many seconds a model call may go without a byte from the server. `max_retries` is how often a call
+    is made again that failed before its answer began. `on_event`, a plain function, is called with an `Observation` of
+    each model call, tool run, compaction and retry; the logger "longtalk" gets them, too. None of them has content.
     """
 
     def __init__(
@@ -63,6 +67,9 @@ class AsyncChat:
         base_url: str | None = None,
         api_key: str | None = None,
         client: Any = None,
+        timeout: float | None = None,
+        max_retries: int = MAX_RETRIES,
+        on_event: OnEvent | None = None,
     ) -> None:
         check_choice("carry", carry, "all", "context")
         check_choice("on_bad_state", on_bad_state, "raise", "fresh")
@@ -79,6 +86,9 @@ class AsyncChat:
             base_url=base_url,
             api_key=api_key,
             client=client,
+            timeout=timeout,
+            max_retries=max_retries,
+            on_event=on_event,
         )
         strategies = [strategy for each in policy.compactors for strategy in each.strategies]
         if any(getattr(strategy, "background", False) for strategy in strategies):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class AsyncStateSession:
     """Keeps nothing: the reply and its checkpoints carry the state."""
 
+    conversation = ""
     is_stored = False
 
     def __init__(self, policy: Policy, seal: AnySeal, *, sheds: bool) -> None:

@@ -10,6 +10,7 @@ import contextlib
 from longtalk._util.concurrency import call_store, run_shielded
 from longtalk.branches.branch import AsyncBranch
 from longtalk.context.epochs import record_summary
+from longtalk.observation import log_and_suppress
 from longtalk.transcript.transcript import Transcript
 from longtalk.turn import summary_claims
 from longtalk.turn.summarizer import AsyncSummarizer, Outcome
@@ -39,7 +40,7 @@ async def summarise(stored: AsyncBranch, summarizer: AsyncSummarizer, claim: Sum
         await call_store(stored.store, lambda: stored.attach(change))
 
     # There is no caller to report a failed store to. The claim expires by itself.
-    with contextlib.suppress(Exception):
+    with log_and_suppress("summary not kept", Exception), contextlib.suppress(_NotHere):
         check_claim((await stored.load())[1])
         try:
             outcome = await summarizer.ask()

@@ -42,6 +42,7 @@ from longtalk.conversation.request import AsyncStoredStream, OnBusy, StartedTurn
 from longtalk.conversation.session import AsyncBranchSession
 from longtalk.errors import Busy, InputError, KeyReused
 from longtalk.notices import Notice
+from longtalk.observation import OnEvent
 from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import AsyncProvider
 from longtalk.reply import StoredReply
@@ -54,7 +55,7 @@ from longtalk.turn.draft import Draft, add_event
 from longtalk.turn.engine import AsyncEngine
 from longtalk.turn.message import Message
 from longtalk.turn.output import OutputType
-from longtalk.turn.runner import AsyncTurnRunner
+from longtalk.turn.runner import MAX_RETRIES, AsyncTurnRunner
 from longtalk.turn.stream import AsyncStream
 from longtalk.wires import WIRES
 from longtalk.wires.entries import view_entry
@@ -89,6 +90,9 @@ class AsyncConversation:
         base_url: str | None = None,
         api_key: str | None = None,
         client: Any = None,
+        timeout: float | None = None,
+        max_retries: int = MAX_RETRIES,
+        on_event: OnEvent | None = None,
     ) -> None:
         check_name(id, "id")
         check_name(branch, "branch")
@@ -104,6 +108,9 @@ class AsyncConversation:
             base_url=base_url,
             api_key=api_key,
             client=client,
+            timeout=timeout,
+            max_retries=max_retries,
+            on_event=on_event,
         )
         self._stored = AsyncBranch(self._archive.store, owner, id, branch, policy)
         self._jobs = Jobs()

@@ -31,6 +31,7 @@ class AsyncBranchSession:
         self._branch = branch
         self._writer = writer
         self._jobs = jobs
+        self.conversation = branch.conversation
 
     async def save(self, draft: Draft) -> tuple[Notice, ...]:
         """Commit what is new in the draft."""

@@ -12,6 +12,8 @@ from longtalk.providers.local.provider import AsyncLocal
 from longtalk.providers.registry import ResolvedModel, resolve
 from longtalk.wires import AGENTS
 
+_LONGEST_TIMEOUT = 10**6
+
 
 def connect(
     model: str | AsyncProvider,
@@ -19,6 +21,7 @@ def connect(
     base_url: str | None = None,
     api_key: str | None = None,
     client: Any = None,
+    timeout: float | None = None,
 ) -> AsyncProvider:
     """Return the provider for a model name, or `model` itself if it is already a provider.
 
@@ -27,6 +30,13 @@ def connect(
     passed = [name for name, value in (("base_url", base_url), ("api_key", api_key), ("client", client)) if value]
     if passed and (not isinstance(model, str) or model.partition(":")[0] == "local"):
         raise InputError(f"`{passed[0]}` is for models at a network address, and {model!r} has none: leave it out.")
+    if timeout is not None:
+        if not isinstance(model, str):
+            raise InputError(
+                f"`timeout` is for models by name, and a {type(model).__name__} has its own limits: leave it out."
+            )
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < _LONGEST_TIMEOUT:
+            raise InputError(f"`timeout` must be a positive number of seconds below 1,000,000, not {timeout!r}.")
     if not isinstance(model, str):
         if not hasattr(model, "wire") or not hasattr(model, "stream"):
             raise InputError(
@@ -44,18 +54,18 @@ def connect(
             raise InputError(f"`client` is for models at a network address, and {model!r} is a program: leave it out.")
         from longtalk.providers.agents.provider import AsyncAgentProgram
 
-        return AsyncAgentProgram(resolved)
+        return AsyncAgentProgram(resolved, timeout=timeout)
     if resolved.provider == "local":
-        return AsyncLocal(resolved)
+        return AsyncLocal(resolved, timeout=timeout)
     if resolved.provider == "litellm":
         if client is not None:
             raise InputError(f"`client` can't be used with {model!r}: LiteLLM has its own clients. Leave it out.")
         from longtalk.providers.litellm.provider import AsyncLiteLLM
 
-        return AsyncLiteLLM(resolved)
+        return AsyncLiteLLM(resolved, timeout=timeout)
     if resolved.wire.name == "openai-responses":
-        return AsyncResponses(resolved, client=client)
-    return AsyncHTTP(resolved, client=client)
+        return AsyncResponses(resolved, client=client, timeout=timeout)
+    return AsyncHTTP(resolved, client=client, timeout=timeout)
 
 
 def _resolve_with_client(

@@ -19,6 +19,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from longtalk._util.processes import on_fork
+from longtalk.observation import log_suppressed
 from longtalk.stores.base import BranchHead, Holder, Lease, Store
 from longtalk.transcript.transcript import now
 
@@ -182,8 +183,9 @@ class LeaseRegistry:
                 renewed = lease.store.renew(
                     lease.owner, lease.conversation, lease.branch, lease.token, now() + LEASE_MS
                 )
-            except Exception:  # noqa: S112
+            except Exception as problem:
                 # The store failed. The lease lasts long enough for another attempt.
+                log_suppressed("lease not renewed", problem, where=lease.conversation)
                 continue
             if not renewed:
                 # Another process has taken the lease.

@@ -8,6 +8,7 @@ punctuation and scripts of a text. It is off by a few percent and takes about te
 
 from __future__ import annotations
 
+import logging
 import re
 from functools import lru_cache
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from longtalk.errors import InputError
+from longtalk.observation import log_suppressed
 from longtalk.tokens.families import DEFAULT_FAMILIES, EXACT, FAMILIES, MODEL_PATTERNS, get_weights
 from longtalk.tokens.features import estimate, split_blocks
 
@@ -95,7 +97,8 @@ class CheckedCounter:
         """Return the number of tokens in a text, rounded to an integer."""
         try:
             tokens = _to_tokens(self._counter.count(text))
-        except Exception:
+        except Exception as problem:
+            log_suppressed("counter failed", problem, level=logging.DEBUG)
             tokens = None
         return len(text) // 4 + bool(text) if tokens is None else tokens
 

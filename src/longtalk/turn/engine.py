@@ -17,6 +17,7 @@ from longtalk.memory.brief.edits import edit_brief, to_operations
 from longtalk.memory.brief.schema import Brief
 from longtalk.memory.cards import capture
 from longtalk.notices import Notice
+from longtalk.observation import Observer, OnEvent, check_on_event
 from longtalk.policies import Policy
 from longtalk.policies.base import find_brief_keeper
 from longtalk.providers.base import AsyncProvider
@@ -31,7 +32,7 @@ from longtalk.turn.memory import RECALL_TOOL, needs_recall_tool
 from longtalk.turn.message import neutralize_message, parse_message
 from longtalk.turn.output import OutputType, add_instruction
 from longtalk.turn.outputs import check_nothing_waits, find_waiting_calls, parse_outputs, read_outputs
-from longtalk.turn.runner import AsyncTurnRunner
+from longtalk.turn.runner import MAX_RETRIES, AsyncTurnRunner
 from longtalk.turn.session import AsyncSession
 from longtalk.turn.switching import check_switch
 from longtalk.wires.protocol import Preamble
@@ -78,6 +79,9 @@ class AsyncEngine:
         base_url: str | None = None,
         api_key: str | None = None,
         client: Any = None,
+        timeout: float | None = None,
+        max_retries: int = MAX_RETRIES,
+        on_event: OnEvent | None = None,
     ) -> None:
         check_choice("on_switch", on_switch, "convert", "raise")
         if not hasattr(policy, "compactors") or isinstance(policy, type):
@@ -88,7 +92,12 @@ class AsyncEngine:
             )
         if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
             raise InputError(f"`window` is how many tokens the model takes, not {window!r}.")
-        self.provider = connect(model, base_url=base_url, api_key=api_key, client=client)
+        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
+            raise InputError(f"`max_retries` is how often a model call is made again, 0 or more, not {max_retries!r}.")
+        check_on_event(on_event)
+        self.provider = connect(model, base_url=base_url, api_key=api_key, client=client, timeout=timeout)
+        self._max_retries = max_retries
+        self._on_event = on_event
         self.policy = policy
         self.counter = CheckedCounter(counter) if counter is not None else counter_for(self.provider.label)
         self._window = window or self.provider.capabilities.window
@@ -180,6 +189,14 @@ class AsyncEngine:
             max_rounds=given.max_rounds,
             window=self._window,
             output=output,
+            max_retries=self._max_retries,
+            observer=Observer(
+                self._on_event,
+                conversation=session.conversation,
+                turn=draft.turn.id,
+                model=provider.label,
+                read_usage=wire.read_usage,
+            ),
         )
 
     def pin(self, transcript: Transcript, entry: str) -> Transcript:

@@ -23,6 +23,7 @@ from longtalk.memory.cards import capture
 from longtalk.memory.cards.hidden import NOT_NOTED, NOTED
 from longtalk.memory.recall.config import Recalled
 from longtalk.notices import Notice
+from longtalk.observation import log_suppressed
 from longtalk.policies.base import Policy, find_brief_keeper
 from longtalk.providers.redaction import Redactor
 from longtalk.tools import ArgumentError, Tool, Toolbox, ToolContext, tool
@@ -95,6 +96,7 @@ class AsyncTurnMemory:
             found = prepared.render_recalled(index)
         except Exception as problem:
             # The turn does not depend on it.
+            log_suppressed("recall failed", problem, where=draft.turn.id)
             cause = Redactor().redact(repr(problem))
             text = f"The history could not be searched, and the turn continues without recalled text: {cause}."
             return draft.notice(Notice("recall_failed", text))

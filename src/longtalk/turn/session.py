@@ -24,6 +24,11 @@ class AsyncSession(Protocol, Generic[R]):
     """What a turn needs of the place where its conversation is kept. Two exist: a state, and a stored branch."""
 
     @property
+    def conversation(self) -> str:
+        """The id of the conversation; empty if no store keeps it."""
+        ...
+
+    @property
     def is_stored(self) -> bool:
         """Whether a store keeps the conversation, so that a summary can be written after the turn."""
         ...

@@ -274,7 +274,7 @@ def test_after_failures_it_waits_longer_and_longer(store: Store) -> None:
     assert [turn - turns[0] for turn in turns] == [0, 2, 6, 14]
 
 
-def test_a_failing_store_fails_no_turn() -> None:
+def test_a_failing_store_fails_no_turn_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     store, gate = InMemory(), Gate()
     talk = open_talk(store, SummaryModel(gate=gate))
     until_asked(talk, gate)
@@ -288,6 +288,8 @@ def test_a_failing_store_fails_no_turn() -> None:
     talk.close()
     store.write = write  # type: ignore[method-assign]
     assert read_record(store) is None
+    assert "summary not kept" in caplog.text
+    assert "the disk is full" not in caplog.text
     reply = say(talk)
     assert reply.text.startswith("Answer ")
 

@@ -16,6 +16,7 @@ from longtalk.chat.state import AnySeal, read_state, state_writer
 from longtalk.context.pins import unpin
 from longtalk.errors import BadState, InputError
 from longtalk.notices import Notice
+from longtalk.observation import OnEvent
 from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import Provider
 from longtalk.reply import Reply
@@ -26,7 +27,7 @@ from longtalk.transcript.transcript import Transcript, now
 from longtalk.turn.draft import add_event
 from longtalk._sync.turn.engine import Engine, TurnArguments, check_choice
 from longtalk.turn.message import Message
-from longtalk._sync.turn.runner import TurnRunner
+from longtalk._sync.turn.runner import MAX_RETRIES, TurnRunner
 from longtalk._sync.turn.stream import Stream
 from longtalk.wires.neutral import event
 
@@ -45,6 +46,9 @@ class Chat:
     A conversation that was held over another wire goes on in this one's form, or with `on_switch="raise"` not at all.
     `base_url` and `api_key` go before the environment's; `client` is an HTTP client of your own (httpx2), or one of
     OpenAI's or Anthropic's SDK, with the address and the credentials that it has.
+    `timeout` is how many seconds a model call may go without a byte from the server. `max_retries` is how often a call
+    is made again that failed before its answer began. `on_event`, a plain function, is called with an `Observation` of
+    each model call, tool run, compaction and retry; the logger "longtalk" gets them, too. None of them has content.
     """
 
     def __init__(
@@ -64,6 +68,9 @@ class Chat:
         base_url: str | None = None,
         api_key: str | None = None,
         client: Any = None,
+        timeout: float | None = None,
+        max_retries: int = MAX_RETRIES,
+        on_event: OnEvent | None = None,
     ) -> None:
         check_choice("carry", carry, "all", "context")
         check_choice("on_bad_state", on_bad_state, "raise", "fresh")
@@ -80,6 +87,9 @@ class Chat:
             base_url=base_url,
             api_key=api_key,
             client=client,
+            timeout=timeout,
+            max_retries=max_retries,
+            on_event=on_event,
         )
         strategies = [strategy for each in policy.compactors for strategy in each.strategies]
         if any(getattr(strategy, "background", False) for strategy in strategies):

@@ -11,6 +11,7 @@ import contextlib
 from longtalk._sync._util.concurrency import call_store, run_shielded
 from longtalk._sync.branches.branch import Branch
 from longtalk.context.epochs import record_summary
+from longtalk.observation import log_and_suppress
 from longtalk.transcript.transcript import Transcript
 from longtalk.turn import summary_claims
 from longtalk._sync.turn.summarizer import Summarizer, Outcome
@@ -40,7 +41,7 @@ def summarise(stored: Branch, summarizer: Summarizer, claim: SummaryClaim) -> No
         call_store(stored.store, lambda: stored.attach(change))
 
     # There is no caller to report a failed store to. The claim expires by itself.
-    with contextlib.suppress(Exception):
+    with log_and_suppress("summary not kept", Exception), contextlib.suppress(_NotHere):
         check_claim((stored.load())[1])
         try:
             outcome = summarizer.ask()

@@ -43,6 +43,7 @@ from longtalk._sync.conversation.request import StoredStream, OnBusy, StartedTur
 from longtalk._sync.conversation.session import BranchSession
 from longtalk.errors import Busy, InputError, KeyReused
 from longtalk.notices import Notice
+from longtalk.observation import OnEvent
 from longtalk.policies import KeepAll, Policy
 from longtalk.providers.base import Provider
 from longtalk.reply import StoredReply
@@ -55,7 +56,7 @@ from longtalk.turn.draft import Draft, add_event
 from longtalk._sync.turn.engine import Engine
 from longtalk.turn.message import Message
 from longtalk.turn.output import OutputType
-from longtalk._sync.turn.runner import TurnRunner
+from longtalk._sync.turn.runner import MAX_RETRIES, TurnRunner
 from longtalk._sync.turn.stream import Stream
 from longtalk.wires import WIRES
 from longtalk.wires.entries import view_entry
@@ -90,6 +91,9 @@ class Conversation:
         base_url: str | None = None,
         api_key: str | None = None,
         client: Any = None,
+        timeout: float | None = None,
+        max_retries: int = MAX_RETRIES,
+        on_event: OnEvent | None = None,
     ) -> None:
         check_name(id, "id")
         check_name(branch, "branch")
@@ -105,6 +109,9 @@ class Conversation:
             base_url=base_url,
             api_key=api_key,
             client=client,
+            timeout=timeout,
+            max_retries=max_retries,
+            on_event=on_event,
         )
         self._stored = Branch(self._archive.store, owner, id, branch, policy)
         self._jobs = Jobs()

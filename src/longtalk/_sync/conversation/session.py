@@ -32,6 +32,7 @@ class BranchSession:
         self._branch = branch
         self._writer = writer
         self._jobs = jobs
+        self.conversation = branch.conversation
 
     def save(self, draft: Draft) -> tuple[Notice, ...]:
         """Commit what is new in the draft."""

@@ -13,6 +13,8 @@ from longtalk._sync.providers.local.provider import Local
 from longtalk.providers.registry import ResolvedModel, resolve
 from longtalk.wires import AGENTS
 
+_LONGEST_TIMEOUT = 10**6
+
 
 def connect(
     model: str | Provider,
@@ -20,6 +22,7 @@ def connect(
     base_url: str | None = None,
     api_key: str | None = None,
     client: Any = None,
+    timeout: float | None = None,
 ) -> Provider:
     """Return the provider for a model name, or `model` itself if it is already a provider.
 
@@ -28,6 +31,13 @@ def connect(
     passed = [name for name, value in (("base_url", base_url), ("api_key", api_key), ("client", client)) if value]
     if passed and (not isinstance(model, str) or model.partition(":")[0] == "local"):
         raise InputError(f"`{passed[0]}` is for models at a network address, and {model!r} has none: leave it out.")
+    if timeout is not None:
+        if not isinstance(model, str):
+            raise InputError(
+                f"`timeout` is for models by name, and a {type(model).__name__} has its own limits: leave it out."
+            )
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < _LONGEST_TIMEOUT:
+            raise InputError(f"`timeout` must be a positive number of seconds below 1,000,000, not {timeout!r}.")
     if not isinstance(model, str):
         if not hasattr(model, "wire") or not hasattr(model, "stream"):
             raise InputError(
@@ -45,18 +55,18 @@ def connect(
             raise InputError(f"`client` is for models at a network address, and {model!r} is a program: leave it out.")
         from longtalk._sync.providers.agents.provider import AgentProgram
 
-        return AgentProgram(resolved)
+        return AgentProgram(resolved, timeout=timeout)
     if resolved.provider == "local":
-        return Local(resolved)
+        return Local(resolved, timeout=timeout)
     if resolved.provider == "litellm":
         if client is not None:
             raise InputError(f"`client` can't be used with {model!r}: LiteLLM has its own clients. Leave it out.")
         from longtalk._sync.providers.litellm.provider import LiteLLM
 
-        return LiteLLM(resolved)
+        return LiteLLM(resolved, timeout=timeout)
     if resolved.wire.name == "openai-responses":
-        return Responses(resolved, client=client)
-    return HTTP(resolved, client=client)
+        return Responses(resolved, client=client, timeout=timeout)
+    return HTTP(resolved, client=client, timeout=timeout)
 
 
 def _resolve_with_client(

@@ -17,6 +17,7 @@ from longtalk.context.epochs import Epoch, read_windows, record_summary
 from longtalk.context.measure import MAX_ANSWER_ROOM, Terms
 from longtalk.context.prepare import Prepared, Recipient, prepare
 from longtalk.notices import Notice
+from longtalk.observation import Observer, log_suppressed
 from longtalk.policies import Policy
 from longtalk.providers.base import Provider, StatefulProvider, explain_unknown_prices
 from longtalk.tokens import count_preamble
@@ -44,6 +45,7 @@ class RequestBuilder:
         policy: Policy,
         options: Mapping[str, Any],
         window: int | None,
+        observer: Observer,
     ) -> None:
         self._progress = progress
         self._memory = memory
@@ -52,6 +54,7 @@ class RequestBuilder:
         self._policy = policy
         self._options = options
         self._window = window
+        self._observer = observer
         preamble = recipient.preamble
         self._preamble_tokens = count_preamble(preamble.system, preamble.tools, progress.draft.counter)
         self._opened: Handle | None = None
@@ -99,6 +102,7 @@ class RequestBuilder:
             progress.draft = msgspec.structs.replace(progress.draft, transcript=transcript)
             return summarizer, claim
         except Exception as problem:
+            log_suppressed("compaction failed", problem, where=progress.draft.turn.id)
             text = f"The answer is complete, but what to keep for the next turn could not be decided: {problem!r}."
             progress.draft = progress.draft.notice(Notice("compaction_failed", text))
             return None
@@ -121,6 +125,8 @@ class RequestBuilder:
             settled=settled,
             may_ask=may_ask,
         )
+        if prepared.plan.begins:
+            self._observer.report_epoch()
         for notice in prepared.plan.notices:
             draft = draft if notice in draft.notices else draft.notice(notice)
         self._progress.draft = msgspec.structs.replace(draft, transcript=prepared.transcript)
@@ -188,7 +194,9 @@ class RequestBuilder:
             self._progress.draft = msgspec.structs.replace(draft.notice(notice), transcript=transcript)
 
     def _make_summarizer(self, prepared: Prepared, quirks: Quirks) -> Summarizer:
-        return Summarizer(prepared, provider=self._provider, options=self._options, quirks=quirks)
+        return Summarizer(
+            prepared, provider=self._provider, options=self._options, quirks=quirks, observer=self._observer
+        )
 
     def _write_summary(self, summarizer: Summarizer) -> None:
         """Have a summary written before the next call. If that fails, the turn continues without it."""

@@ -19,6 +19,7 @@ from longtalk.context.prepare import Recipient
 from longtalk.errors import ContextOverflow, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Reasoning, Text, ToolCall, ToolCallDelta
 from longtalk.notices import Notice
+from longtalk.observation import Observer
 from longtalk.policies import Policy
 from longtalk.providers.base import Provider
 from longtalk.reply import TurnReply
@@ -37,7 +38,7 @@ from longtalk.wires.card_tags import CardFilter
 from longtalk.wires.protocol import Quirks
 
 R = TypeVar("R", bound=TurnReply)
-RETRIES = 2
+MAX_RETRIES = 2
 LESSONS = 5
 """How often a request may be changed to what a server takes."""
 FIRST_WAIT = 0.5
@@ -60,6 +61,8 @@ class TurnRunner(Generic[R]):
         max_rounds: int,
         window: int | None = None,
         output: OutputType | None = None,
+        max_retries: int = MAX_RETRIES,
+        observer: Observer,
     ) -> None:
         self.session = session
         self._progress = TurnProgress(draft, session)
@@ -72,14 +75,17 @@ class TurnRunner(Generic[R]):
             policy=policy,
             options=options,
             window=window,
+            observer=observer,
         )
-        self._tools = ToolRunner(self._progress, tools, self._memory, session)
+        self._tools = ToolRunner(self._progress, tools, self._memory, session, observer)
         self._provider = provider
         self._client = ProviderClient(provider)
         self._options = options
         self._max_rounds = max_rounds
         self._window = window
         self._output = output
+        self._max_retries = max_retries
+        self._observer = observer
         self._reported = 0
         """How many of the draft's notices were yielded as events."""
         self._replay: Replay | None = None
@@ -115,7 +121,7 @@ class TurnRunner(Generic[R]):
                 deltas = accumulator.deltas
                 cards = CardFilter() if self._memory.is_active else None
                 first, source = self._ask(self._client.open, pieces)
-                with self._client.redactor:
+                with self._observer, self._client.redactor:
                     try:
                         for notice in self._take_notices():
                             yield notice
@@ -146,13 +152,17 @@ class TurnRunner(Generic[R]):
                         run_shielded(source.close)
                 if cards is not None and (rest := cards.end()):
                     yield Text(rest)
-                if not accumulator.done:
-                    raise StreamCut(f"The stream of {self._provider.label} ended in the middle of an answer.")
-                answer = self._client.understand(accumulator.answer)
+                with self._observer:
+                    if not accumulator.done:
+                        raise StreamCut(f"The stream of {self._provider.label} ended in the middle of an answer.")
+                    answer = self._client.understand(accumulator.answer)
+                self._observer.end_call(answer.usage)
                 self.draft = self._memory.apply_cards(self.draft.add_answer(answer))
             else:
                 body = self._ask(self._client.send, None)
-                answer = self._client.understand(self.draft.wire.parse, body)
+                with self._observer:
+                    answer = self._client.understand(self.draft.wire.parse, body)
+                self._observer.end_call(answer.usage)
                 self.draft = self._memory.apply_cards(self.draft.add_answer(answer))
                 for notice in self._take_notices():
                     yield notice
@@ -227,6 +237,8 @@ class TurnRunner(Generic[R]):
         tries = lessons = 0
         forgotten = False
         too_long: ContextOverflow | None = None
+        failed: ProviderError | None = None
+        """Why the last request was changed, if it was."""
         sent: tuple[Piece, ...] = ()
         while True:
             quirks = learned.read_quirks(self.draft.transcript, self._provider.label)
@@ -254,8 +266,13 @@ class TurnRunner(Generic[R]):
             )
             self.draft = self.draft.ask(context, pieces)
             sent = context.pieces
+            if failed is not None:
+                self._observer.report_retry(failed)
+                failed = None
+            self._observer.begin_call()
             try:
-                return call(body)
+                with self._observer:
+                    return call(body)
             except ContextOverflow as problem:
                 if too_long is not None:
                     raise
@@ -263,10 +280,12 @@ class TurnRunner(Generic[R]):
                 # Recalled text is optional.
                 self.draft = self._memory.remove_recalled(self.draft)
                 self.draft = learned.learn_window(self.draft, problem, context, self._provider.label, self._window)
+                failed = problem
                 continue
             except ProviderError as problem:
                 if context.handle is not None and not forgotten and self.draft.wire.is_session_lost(problem.body):
                     forgotten = True
+                    failed = problem
                     self._requests.drop_session(context.session_key, str(problem))
                     continue
                 # Nothing of an answer has come yet: `call` gives at most the first piece.
@@ -275,7 +294,7 @@ class TurnRunner(Generic[R]):
                         self.draft, problem, quirks, self._provider.label, has_schema=with_schema is not None
                     )
                     if adapted is not None:
-                        self.draft, lessons = self._instruct(adapted, quirks), lessons + 1
+                        self.draft, lessons, failed = self._instruct(adapted, quirks), lessons + 1, problem
                         continue
                 self._wait(problem, tries)
             tries += 1
@@ -296,8 +315,9 @@ class TurnRunner(Generic[R]):
     def _wait(self, problem: ProviderError, tries: int) -> None:
         """Wait before a call is made again; raise what went wrong if it is not."""
         wait = problem.retry_after if problem.retry_after is not None else _back_off(tries)
-        if not problem.retryable or tries >= RETRIES or wait > LONGEST_WAIT:
+        if not problem.retryable or tries >= self._max_retries or wait > LONGEST_WAIT:
             raise problem
+        self._observer.report_retry(problem, wait)
         sleep(wait)
 
     def _take_notices(self) -> list[Notice]:

@@ -22,6 +22,7 @@ from longtalk.memory.summary import (
     find_summary_problem,
     strip_summary_tags,
 )
+from longtalk.observation import Observer
 from longtalk.providers.base import Provider
 from longtalk.tokens import count_message
 from longtalk.transcript.transcript import now
@@ -61,7 +62,13 @@ class Summarizer:
     """Asks for one summary of a transcript."""
 
     def __init__(
-        self, prepared: Prepared, *, provider: Provider, options: Mapping[str, Any], quirks: Quirks
+        self,
+        prepared: Prepared,
+        *,
+        provider: Provider,
+        options: Mapping[str, Any],
+        quirks: Quirks,
+        observer: Observer,
     ) -> None:
         """Take the request that asks for the summary: `prepared.plan.summary_request` is not None."""
         if prepared.plan.summary_request is None:
@@ -73,12 +80,17 @@ class Summarizer:
         self._counter = prepared.terms.counter
         self._prices = prepared.terms.prices
         self._provider = provider
+        self._observer = observer
         self._options = make_summary_options(options, longest=2 * self.request.length)
 
     def ask(self) -> Outcome:
         """Request the summary once, and check it."""
+        self._observer.begin_call("summary")
         try:
-            return (self._ask() if self.request.write is None else self._call_app(self.request.write))
+            with self._observer:
+                outcome = (self._ask() if self.request.write is None else self._call_app(self.request.write))
+            self._observer.end_call(outcome.usage, error="BadSummary" if outcome.summary is None else "")
+            return outcome
         except TimeoutError:
             asked = self._provider.label if self.request.write is None else "the app's function"
             return Outcome(problem=f"{asked} did not answer within {self.request.timeout:g} seconds")

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Callable, Coroutine, Sequence
+from time import perf_counter
 from typing import Any
 
 from longtalk._sync._util.concurrency import call_tool, run_jobs, run_shielded
 from longtalk.events import ToolResult
+from longtalk.observation import INTERRUPTED, Observer, name_error
 from longtalk.tools import ArgumentError, Toolbox, ToolContext, render, render_error
 from longtalk._sync.turn.memory import TurnMemory
 from longtalk._sync.turn.progress import TurnProgress
@@ -24,11 +26,13 @@ class ToolRunner:
         tools: Toolbox,
         memory: TurnMemory,
         session: Session[Any],
+        observer: Observer,
     ) -> None:
         self._progress = progress
         self._tools = tools
         self._memory = memory
         self._session = session
+        self._observer = observer
         self._results: list[ToolResult] = []
 
     def finish_earlier_calls(self) -> None:
@@ -69,30 +73,37 @@ class ToolRunner:
         def job() -> None:
             progress = self._progress
             progress.draft = progress.draft.begin_call(call)
-            text, failed = self._run(call)
+            began, error = perf_counter(), INTERRUPTED
+            try:
+                text, error = self._run(call)
+            finally:
+                is_known = call.name in self._tools.names or self._memory.is_update(call.name)
+                self._observer.report_tool(call.id, call.name if is_known else "", began, error)
+            failed = bool(error)
             progress.draft = progress.draft.settle(call, self._memory.neutralize(text), failed=failed)
             self._results.append(ToolResult(call.id, call.name, text, failed))
 
         return job
 
-    def _run(self, call: ToolCallView) -> tuple[str, bool]:
-        """Run a call. Returns the text for the model, and whether it reports a failure."""
+    def _run(self, call: ToolCallView) -> tuple[str, str]:
+        """Run a call. Returns the text for the model, and what kind of failure it reports; "" if it reports none."""
         if self._memory.is_recall(call.name):
-            return self._memory.look_up(self._progress.draft, call)
+            text, failed = self._memory.look_up(self._progress.draft, call)
+            return text, "failed" if failed else ""
         if self._memory.is_update(call.name):
             self._progress.draft, text, failed = self._memory.update(self._progress.draft, call)
-            return text, failed
+            return text, "failed" if failed else ""
         tool = self._tools.get(call.name)
         if tool is None:
             names = ", ".join(self._tools.names) or "none"
-            return f"There is no tool {call.name!r}. The tools are: {names}.", True
+            return f"There is no tool {call.name!r}. The tools are: {names}.", "unknown tool"
         context = ToolContext(call_id=call.id, turn=self._progress.draft.turn.id, name=call.name)
         try:
             bound = tool.bind(call.arguments, context)
         except ArgumentError as problem:
-            return str(problem), True
+            return str(problem), name_error(problem)
         try:
             with self._session.run_tool():
-                return render(call_tool(bound, is_async=tool.is_async)), False
+                return render(call_tool(bound, is_async=tool.is_async)), ""
         except Exception as problem:
-            return render_error(problem), True
+            return render_error(problem), name_error(problem)

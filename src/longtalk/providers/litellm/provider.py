@@ -22,7 +22,7 @@ from longtalk.providers.registry import ResolvedModel
 class AsyncLiteLLM:
     """The provider for `litellm:MODEL`, where MODEL is LiteLLM's name for the model, such as `bedrock/…`."""
 
-    def __init__(self, resolved: ResolvedModel) -> None:
+    def __init__(self, resolved: ResolvedModel, *, timeout: float | None = None) -> None:
         require_extra()
         self.label = resolved.label
         self.model = resolved.model
@@ -31,11 +31,12 @@ class AsyncLiteLLM:
         self.account = resolved.account
         self.defaults: Mapping[str, Any] = resolved.wire.defaults
         # The turn decides about retries.
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "api_key": resolved.key,
             "api_base": resolved.base_url or None,
             "max_retries": 0,
             "num_retries": 0,
+            **({} if timeout is None else {"timeout": timeout}),
         }
         self._options: dict[str, Any] = {}
         """The options of the last request, kept because some of LiteLLM's options are credentials to redact."""

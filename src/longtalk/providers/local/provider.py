@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class AsyncLocal:
     """The provider for `local` and `local:/path/to/model.gguf`."""
 
-    def __init__(self, resolved: ResolvedModel) -> None:
+    def __init__(self, resolved: ResolvedModel, *, timeout: float | None = None) -> None:
         self.label = resolved.label
         self.model = resolved.model
         self.wire = resolved.wire
@@ -32,6 +32,7 @@ class AsyncLocal:
         # The small built-in model often does not stop by itself and would fill its window with one answer.
         self.defaults: Mapping[str, Any] = {} if resolved.model else {"max_tokens": 256}
         self._resolved = resolved
+        self._timeout = timeout
         self._http: AsyncHTTP | None = None
         self._url = ""
 
@@ -63,7 +64,7 @@ class AsyncLocal:
             await self.aclose()
             self._url = engine.url
             resolved = msgspec.structs.replace(self._resolved, base_url=f"{engine.url}/v1", key=engine.key)
-            self._http = AsyncHTTP(resolved)
+            self._http = AsyncHTTP(resolved, timeout=self._timeout)
         return self._http
 
     def _start_engine(self) -> Engine:

@@ -42,20 +42,30 @@ class AsyncSDK:
     def is_closed(self) -> bool:
         return bool(self._client.is_closed())
 
-    def stream(self, method: str, url: str, *, content: bytes | None, headers: Any) -> AsyncSDKResponse:  # noqa: ARG002
+    def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        content: bytes | None,
+        headers: Any,  # noqa: ARG002
+        timeout: Any = None,
+    ) -> AsyncSDKResponse:
         """Return a context manager that sends a request.
 
-        `headers` is ignored, because the client and the wire set the headers.
+        `headers` is ignored, because the client and the wire set the headers. Without `timeout`, the client's applies.
         """
-        return AsyncSDKResponse(self, method, url.removeprefix(self._base_url), content)
+        return AsyncSDKResponse(self, method, url.removeprefix(self._base_url), content, timeout)
 
-    async def request(self, method: str, path: str, content: bytes | None) -> Any:
+    async def request(self, method: str, path: str, content: bytes | None, timeout: Any) -> Any:
         """Send a request and return the response, whatever its status is. Its body has not been read yet."""
         import httpx2
 
         path, content = adapt_request(self._client, self._vendor, self._model, path, content)
         # The turn decides about retries, and following a redirect would send the key to another address.
         options: dict[str, Any] = {"max_retries": 0, "follow_redirects": False, "headers": self._headers}
+        if timeout is not None:
+            options["timeout"] = timeout
         if self._vendor.name == "openai":
             options["security"] = {"bearer_auth": True}
         arguments: dict[str, Any] = {"cast_to": httpx2.Response, "stream": True, "options": options}
@@ -96,9 +106,9 @@ class AsyncSDK:
 class AsyncSDKResponse:
     """A context manager that sends a request on entry and closes the response on exit."""
 
-    def __init__(self, sdk: AsyncSDK, method: str, path: str, content: bytes | None) -> None:
+    def __init__(self, sdk: AsyncSDK, method: str, path: str, content: bytes | None, timeout: Any) -> None:
         self._sdk = sdk
-        self._request = (method, path, content)
+        self._request = (method, path, content, timeout)
 
     async def __aenter__(self) -> Any:
         self._response = await self._sdk.request(*self._request)

@@ -10,14 +10,16 @@ deadline passes. The server may therefore run a batch twice; the caller must mak
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from longtalk.errors import InputError, StoreError
+from longtalk.observation import log_and_suppress
 from longtalk.stores.redis.address import Address, ServerAddress, import_redis
 
 TIMEOUT = 5.0
@@ -149,7 +151,7 @@ class Client:
                 by_node.setdefault(self._find_node(commands[i].keys[0]), []).append(i)
             for node, some in by_node.items():
                 answers: list[Any] = [None] * len(some)
-                with suppress(self._library.exceptions.RedisError, OSError):
+                with self._log_and_suppress():
                     answers = self._send(node, [commands[i] for i in some])
                 for i, reply in zip(some, answers, strict=True):
                     failed = reply is None or isinstance(reply, Exception)
@@ -271,6 +273,11 @@ class Client:
                 return idle.pop()
         return self._connection_class(host=node[0], port=node[1], **self._address.settings)
 
+    def _log_and_suppress(self) -> AbstractContextManager[None]:
+        """Suppress errors of a node: the commands are sent again, and then raise what is still wrong."""
+        errors = (self._library.exceptions.RedisError, OSError)
+        return log_and_suppress("a Redis node failed", *errors, level=logging.DEBUG)
+
     # The map of slots to nodes
 
     def _get_node(self, key: bytes) -> Address:
@@ -294,7 +301,7 @@ class Client:
                 for other in {*slots} - {address}:
                     # Check each master's settings. A master that doesn't answer will be replaced, and batches wait
                     # until then.
-                    with suppress(self._library.exceptions.RedisError, OSError):
+                    with self._log_and_suppress():
                         self._read_info(other)
                 self._slots = slots
                 return
@@ -332,13 +339,13 @@ class Client:
     def _refresh_slots(self, slot: int | None = None, node: Address | None = None) -> None:
         """Update the map of slots to nodes. `slot` and `node` are from a redirection, if there was one."""
         if self._slots is None or (not self._cluster and len(self._address.addresses) > 1):
-            with suppress(self._library.exceptions.RedisError, OSError):
+            with self._log_and_suppress():
                 self._discover_nodes()
         if not self._cluster or self._slots is None:
             return
         slots = list(self._slots)
         for address in self._known_nodes:
-            with suppress(self._library.exceptions.RedisError, OSError):
+            with self._log_and_suppress():
                 slots = self._read_slots(address)
                 break
         if slot is not None and node is not None:

@@ -34,7 +34,7 @@ GRACE = 20.0
 class AgentProgram:
     """A provider that runs a command-line agent, such as `claude`, `codex` or `gemini`."""
 
-    def __init__(self, resolved: ResolvedModel) -> None:
+    def __init__(self, resolved: ResolvedModel, *, timeout: float | None = None) -> None:
         if not isinstance(resolved.wire, AgentWire):
             raise InputError(f"{resolved.label} is not a command-line agent.")
         if resolved.model.startswith("-"):
@@ -44,7 +44,7 @@ class AgentProgram:
         self.wire: Wire = resolved.wire
         self._agent = resolved.wire
         self.capabilities = resolved.capabilities
-        self.defaults: Mapping[str, Any] = {}
+        self.defaults: Mapping[str, Any] = {} if timeout is None else {"timeout": timeout}
         self._access = self._agent.cli.configure_access(resolved.base_url, resolved.key)
         self.account = digest_session_location(self._agent.cli)
         self.redactor = Redactor(lambda: find_named(self._access[1]))

@@ -30,7 +30,8 @@ _AWS_EVENTSTREAM = "application/vnd.amazon.eventstream"
 class HTTP:
     """A provider that is reached at an HTTP address."""
 
-    def __init__(self, resolved: ResolvedModel, *, client: Any = None) -> None:
+    def __init__(self, resolved: ResolvedModel, *, client: Any = None, timeout: float | None = None) -> None:
+        """Take a model. `timeout` is how many seconds a request may wait for a connection or for the next bytes."""
         self.label = resolved.label
         self.model = resolved.model
         self.wire = resolved.wire
@@ -40,6 +41,7 @@ class HTTP:
         self._base_url = resolved.base_url
         self._headers = {"content-type": "application/json", **resolved.wire.headers(resolved.key)}
         self._client = ClientHolder(client, **_client_settings(resolved.base_url))
+        self._timeout = timeout
         self._sent_secrets: list[str] = []
 
         def find_secrets() -> list[str]:
@@ -106,7 +108,12 @@ class HTTP:
         client = self._client.get()
         if getattr(client, "is_closed", False):
             raise InputError(f"The client of {self.label} is closed: pass an open one.")
-        return client.stream(method, self._base_url + path, content=body, headers=self._headers)
+        limits: dict[str, Any] = {}
+        if self._timeout is not None:
+            import httpx2
+
+            limits["timeout"] = httpx2.Timeout(self._timeout, connect=min(self._timeout, CONNECT_SECONDS))
+        return client.stream(method, self._base_url + path, content=body, headers=self._headers, **limits)
 
     def _check_status(self, response: Any) -> None:
         """Raise a `ProviderError` if a response has an error status, with at most `ERROR_BYTES` of its body."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Local:
     """The provider for `local` and `local:/path/to/model.gguf`."""
 
-    def __init__(self, resolved: ResolvedModel) -> None:
+    def __init__(self, resolved: ResolvedModel, *, timeout: float | None = None) -> None:
         self.label = resolved.label
         self.model = resolved.model
         self.wire = resolved.wire
@@ -33,6 +33,7 @@ class Local:
         # The small built-in model often does not stop by itself and would fill its window with one answer.
         self.defaults: Mapping[str, Any] = {} if resolved.model else {"max_tokens": 256}
         self._resolved = resolved
+        self._timeout = timeout
         self._http: HTTP | None = None
         self._url = ""
 
@@ -64,7 +65,7 @@ class Local:
             self.close()
             self._url = engine.url
             resolved = msgspec.structs.replace(self._resolved, base_url=f"{engine.url}/v1", key=engine.key)
-            self._http = HTTP(resolved)
+            self._http = HTTP(resolved, timeout=self._timeout)
         return self._http
 
     def _start_engine(self) -> Engine:

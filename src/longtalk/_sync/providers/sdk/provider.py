@@ -43,20 +43,30 @@ class SDK:
     def is_closed(self) -> bool:
         return bool(self._client.is_closed())
 
-    def stream(self, method: str, url: str, *, content: bytes | None, headers: Any) -> SDKResponse:  # noqa: ARG002
+    def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        content: bytes | None,
+        headers: Any,  # noqa: ARG002
+        timeout: Any = None,
+    ) -> SDKResponse:
         """Return a context manager that sends a request.
 
-        `headers` is ignored, because the client and the wire set the headers.
+        `headers` is ignored, because the client and the wire set the headers. Without `timeout`, the client's applies.
         """
-        return SDKResponse(self, method, url.removeprefix(self._base_url), content)
+        return SDKResponse(self, method, url.removeprefix(self._base_url), content, timeout)
 
-    def request(self, method: str, path: str, content: bytes | None) -> Any:
+    def request(self, method: str, path: str, content: bytes | None, timeout: Any) -> Any:
         """Send a request and return the response, whatever its status is. Its body has not been read yet."""
         import httpx2
 
         path, content = adapt_request(self._client, self._vendor, self._model, path, content)
         # The turn decides about retries, and following a redirect would send the key to another address.
         options: dict[str, Any] = {"max_retries": 0, "follow_redirects": False, "headers": self._headers}
+        if timeout is not None:
+            options["timeout"] = timeout
         if self._vendor.name == "openai":
             options["security"] = {"bearer_auth": True}
         arguments: dict[str, Any] = {"cast_to": httpx2.Response, "stream": True, "options": options}
@@ -97,9 +107,9 @@ class SDK:
 class SDKResponse:
     """A context manager that sends a request on entry and closes the response on exit."""
 
-    def __init__(self, sdk: SDK, method: str, path: str, content: bytes | None) -> None:
+    def __init__(self, sdk: SDK, method: str, path: str, content: bytes | None, timeout: Any) -> None:
         self._sdk = sdk
-        self._request = (method, path, content)
+        self._request = (method, path, content, timeout)
 
     def __enter__(self) -> Any:
         self._response = self._sdk.request(*self._request)

@@ -1,0 +1,184 @@
+"""What a program does, without what is said: model calls, tool runs, compactions and retries, for logs and metrics.
+
+Each is an `Observation`. It goes to the caller's `on_event` and to the standard logger "longtalk", which also records
+every error that the library suppresses. Neither gets messages, arguments, results, error texts or keys.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import iscoroutinefunction
+from time import perf_counter
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from longtalk.errors import InputError
+from longtalk.usage import Usage
+
+logger = logging.getLogger("longtalk")
+# Without it, Python would print warnings of a program that has not configured logging.
+logger.addHandler(logging.NullHandler())
+
+INTERRUPTED = "interrupted"
+Kind: TypeAlias = Literal["model_call", "tool_run", "epoch", "summary", "retry"]
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened in a turn: what, where, for how long, and how it ended. It has no content.
+
+    `kind` is "model_call", "tool_run", "epoch" (a compaction: from now on requests leave something out), "summary" (a
+    model call that wrote one) or "retry" (a model call is made again).
+    """
+
+    kind: Kind
+    conversation: str = ""
+    """The id of a stored conversation; empty for a chat."""
+    turn: str = ""
+    call: str = ""
+    """The id of the model call or tool call. A retry has that of the call that failed."""
+    model: str = ""
+    tool: str = ""
+    """The name of the tool; empty if there is no such tool."""
+    seconds: float = 0.0
+    """How long it took; for a retry, the wait before it."""
+    usage: Usage | None = None
+    """The tokens of a model call; None if the provider reported none."""
+    error: str = ""
+    """The type of the error if it failed, or "interrupted"."""
+
+    def __str__(self) -> str:
+        """Return one line. Ids are quoted, since they may come from a provider."""
+        told = [f"{name}={value!r}" for name in _NAMES if (value := getattr(self, name))]
+        usage = self.usage or Usage()
+        told += [f"{name}={count}" for name in Usage.__struct_fields__ if (count := getattr(usage, name))]
+        return " ".join([self.kind, *told, f"seconds={self.seconds:.3f}"])
+
+
+_NAMES = ("conversation", "turn", "call", "model", "tool", "error")
+OnEvent: TypeAlias = Callable[[Observation], object]
+
+
+class Observer:
+    """Reports what happens in one turn. As a context manager, it reports the model call under way if an error ends it.
+
+    Reporting costs nothing unless there is an `on_event` or the logger is enabled.
+    """
+
+    def __init__(
+        self,
+        on_event: OnEvent | None = None,
+        *,
+        conversation: str = "",
+        turn: str = "",
+        model: str = "",
+        read_usage: Callable[[bytes], Usage] = lambda _: Usage(),
+    ) -> None:
+        self._on_event = on_event
+        self._conversation = conversation
+        self._turn = turn
+        self._model = model
+        self._read_usage = read_usage
+        self._calls = 0
+        self._failed_call = ""
+        self._kind: Kind = "model_call"
+        self._began = 0.0
+
+    def __enter__(self) -> Observer:
+        return self
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        if problem is not None:
+            self.end_call(error=name_error(problem))
+
+    def begin_call(self, kind: Literal["model_call", "summary"] = "model_call") -> None:
+        """Begin a model call."""
+        self._kind = kind
+        self._calls += 1
+        self._began = perf_counter()
+
+    def end_call(self, usage: bytes | None = None, *, error: str = "") -> None:
+        """Report the model call under way. `usage` is the provider's report."""
+        if error:
+            self._failed_call = self._call_id
+        self._report(self._kind, call=self._call_id, seconds=perf_counter() - self._began, usage=usage, error=error)
+
+    def report_retry(self, problem: Exception, wait: float = 0.0) -> None:
+        """Report that the model call that failed last will be made again, after a wait in seconds."""
+        self._report("retry", call=self._failed_call, seconds=wait, error=name_error(problem))
+
+    def report_tool(self, call: str, tool: str, began: float, error: str) -> None:
+        """Report a tool run that began at a time of `perf_counter`."""
+        self._report("tool_run", call=call, tool=tool, seconds=perf_counter() - began, error=error)
+
+    def report_epoch(self) -> None:
+        """Report that an epoch has begun."""
+        self._report("epoch")
+
+    @property
+    def _call_id(self) -> str:
+        return f"{self._turn}.{self._calls}"
+
+    def _report(
+        self,
+        kind: Kind,
+        *,
+        call: str = "",
+        tool: str = "",
+        seconds: float = 0.0,
+        usage: bytes | None = None,
+        error: str = "",
+    ) -> None:
+        level = logging.WARNING if error not in ("", INTERRUPTED) else logging.INFO
+        is_logged = logger.isEnabledFor(level)
+        if self._on_event is None and not is_logged:
+            return
+        observation = Observation(
+            kind=kind,
+            conversation=self._conversation,
+            turn=self._turn,
+            call=call,
+            model="" if kind == "tool_run" else self._model,
+            tool=tool,
+            seconds=seconds,
+            usage=self._read_usage(usage) if usage else None,
+            error=error,
+        )
+        if is_logged:
+            logger.log(level, "%s", observation)
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(observation)
+        except Exception as problem:
+            place = traceback.extract_tb(problem.__traceback__)[-1]
+            where = f"{place.filename}:{place.lineno}"
+            logger.error("on_event raised %s at %s; the turn continues", name_error(problem), where)
+
+
+def name_error(problem: BaseException) -> str:
+    """Return the type of an error, or "interrupted" for Ctrl-C, a cancelled task and a closed stream."""
+    return type(problem).__name__ if isinstance(problem, Exception) else INTERRUPTED
+
+
+def check_on_event(on_event: object) -> None:
+    """Raise `InputError` unless `on_event` is None or a plain function."""
+    if on_event is not None and (not callable(on_event) or iscoroutinefunction(on_event)):
+        raise InputError(f"`on_event` is a plain function of one argument, also in an async program, not {on_event!r}.")
+
+
+def log_suppressed(what: str, problem: Exception, *, level: int = logging.WARNING, where: str = "") -> None:
+    """Log what failed, and the type of the error. `where` is the id of the turn or conversation."""
+    logger.log(level, "%s in=%r error=%r", what, where, name_error(problem))
+
+
+@contextmanager
+def log_and_suppress(what: str, *errors: type[Exception], level: int = logging.WARNING) -> Iterator[None]:
+    """Suppress errors of these types. Log what failed and the error's type."""
+    try:
+        yield
+    except errors as problem:
+        log_suppressed(what, problem, level=level)
