@@ -147,6 +147,77 @@ async def test_a_fork_has_the_pins_of_where_it_began(store: Store) -> None:
     assert (await one.pins(), await branch.pins()) == ([first.entries[0].id], [])
 
 
+# Exclusions
+
+
+async def test_what_is_excluded_is_in_the_history_and_in_no_request_until_it_is_included(store: Store) -> None:
+    one = talk(store)
+    first = await one.send("forget the bow")
+    await one.send("x")
+    await one.exclude(first.entries[1].id)
+    assert await one.excluded() == [first.entries[1].id]
+    reply = await one.send("y")
+    assert "forget the bow" not in sent(one)
+    assert [run.reason for run in await one.manifest(reply.id)] == ["excluded", "kept"]
+    assert (await one.history())[0].text == "forget the bow"
+    other = talk(store)
+    await other.send("another process")
+    assert "forget the bow" not in sent(other)
+    await other.include(first.id)
+    assert await one.excluded() == []
+    for each in (other, talk(store), one):
+        await each.send("again")
+        assert "forget the bow" in sent(each)
+
+
+async def test_what_the_policy_has_left_out_comes_back_when_it_is_included(store: Store) -> None:
+    one = talk(store, policy=KeepLast(4))
+    first = await one.send("forget the bow")
+    await one.exclude(first.id)
+    for i in range(4):
+        await one.send(f"{i}")
+    await one.include(first.id)
+    await talk(store, policy=KeepLast(9)).send("another policy")
+    one = talk(store, policy=KeepLast(9))
+    await one.send("once more")
+    assert "forget the bow" in sent(one)
+
+
+async def test_the_last_exchange_can_be_excluded_while_older_ones_stay_in_the_store(store: Store) -> None:
+    one = talk(store, policy=KeepLast(4))
+    for i in range(6):
+        last = await one.send(f"word {i}")
+    await one.exclude(last.id)
+    await one.send("go on")
+    assert "word 5" not in sent(one)
+    assert "word 4" in sent(one)
+
+
+async def test_a_running_turn_can_t_be_excluded(store: Store) -> None:
+    async def meddle(q: str) -> str:
+        """Exclude this turn."""
+        turn = (await talk(store).history())[-1].turn
+        with pytest.raises(Busy):
+            await one.exclude(turn)
+        return q
+
+    one = talk(store, says(None, calls=[("c1", "meddle", {"q": "x"})]), says("done"), tools=[meddle])
+    assert (await one.send("go")).text == "done"
+    assert await one.excluded() == []
+
+
+async def test_a_fork_has_the_exclusions_of_where_it_began(store: Store) -> None:
+    one = talk(store)
+    first = await one.send("forget the bow")
+    await one.exclude(first.id)
+    await one.send("x")
+    branch = await one.fork()
+    await branch.send("y")
+    assert "forget the bow" not in sent(branch)
+    await branch.include(first.id)
+    assert (await one.excluded(), await branch.excluded()) == ([first.entries[0].id], [])
+
+
 # Manifests
 
 

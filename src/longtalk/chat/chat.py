@@ -12,6 +12,7 @@ from typing import Any, Literal
 from longtalk.chat.brief import AsyncStateBrief
 from longtalk.chat.session import AsyncStateSession
 from longtalk.chat.state import AnySeal, read_state, state_writer
+from longtalk.context.exclusions import exclude, include
 from longtalk.context.pins import unpin
 from longtalk.errors import BadState, InputError
 from longtalk.notices import Notice
@@ -207,6 +208,19 @@ class AsyncChat:
         """Let the policy leave out a pinned entry again. Return the next state."""
         seal = seal or self._seal
         return state_writer(seal)(unpin(read_state(state, seal, max_bytes=self._max_state), entry).revise())
+
+    async def exclude(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
+        """Leave an entry, with its exchange, out of all requests, whatever the policy keeps. Returns the next state.
+
+        `entry` is as for `pin`. The exchange stays in the state, and is neither summarized nor recalled from now on.
+        """
+        seal = seal or self._seal
+        return state_writer(seal)(exclude(read_state(state, seal, max_bytes=self._max_state), entry).revise())
+
+    async def include(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
+        """Let an entry that was excluded be sent again, where the policy keeps it. Returns the next state."""
+        seal = seal or self._seal
+        return state_writer(seal)(include(read_state(state, seal, max_bytes=self._max_state), entry).revise())
 
     @property
     def brief(self) -> AsyncStateBrief:

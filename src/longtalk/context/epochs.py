@@ -11,15 +11,16 @@ last request, so that only the entries after it have to be estimated.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.context.costs import CostReceipt, Meter
+from longtalk.errors import InputError
 from longtalk.memory.summary import OldEntry, Summary
 from longtalk.policies import Policy
-from longtalk.transcript.manifest import Run
+from longtalk.transcript.manifest import EXCLUDED, Run
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.ranges import merge_spans
 from longtalk.transcript.transcript import Entry, Record, Transcript
@@ -62,16 +63,41 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The spans of pinned exchanges before `raw`, which are sent too."""
     pins: tuple[int, ...] = ()
     """The positions of the entries that were pinned when the epoch began."""
+    excluded: tuple[int, ...] = ()
+    """The positions of the entries whose exchanges were excluded when the epoch began, sorted. Their runs say so too."""
     way: str = ""
     """The capture mode of memory in this epoch, since tools are part of the cached prefix; empty without memory."""
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """A pinned entry. Its exchange is kept in every request."""
+    """A pinned or excluded entry. Its exchange is kept in, or left out of, every request."""
 
     place: int
     entry: str
     turn: str
+
+
+def find_place(transcript: Transcript, name: str, what: str) -> Pin:
+    """Return where the entry with this id is, or the first one of the turn. `what` is done with it ("pinned")."""
+    if not isinstance(name, str):
+        raise InputError(f"What is {what} is named by the id of an entry or a turn, not by {type(name).__name__}.")
+    found = next((i for i, entry in enumerate(transcript) if name in (entry.id, entry.turn)), None)
+    if found is None:
+        shed = " It may have left this state: `join` puts that back." if transcript.shed.number else ""
+        raise InputError(
+            f"There is no entry or turn {name!r} here: give the id of one of `reply.entries`, or `reply.id`.{shed}"
+        )
+    return Pin(transcript.position(found), transcript[found].id, transcript[found].turn)
+
+
+def remove_place(places: Sequence[Pin], name: str, what: str, undone: str) -> list[Pin]:
+    """Return the places without those of an entry or a turn. `undone` is done with it, which was `what`."""
+    if not isinstance(name, str):
+        raise InputError(f"What is {undone} is named by the id of an entry or a turn, not by {type(name).__name__}.")
+    left = [pin for pin in places if name not in (pin.entry, pin.turn) and name.rpartition("-")[0] != pin.turn]
+    if len(left) == len(places):
+        raise InputError(f"{name!r} is not {what}.")
+    return left
 
 
 class TurnSuffix(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -183,12 +209,18 @@ def _is_cut(run: Run, role: str) -> bool:
 
 
 def begin_epoch(transcript: Transcript, epoch: Epoch) -> Transcript:
-    """Return the transcript with a new epoch recorded. Kept suffixes of the previous epoch are removed."""
+    """Return the transcript with a new epoch recorded. Kept suffixes of the previous epoch are removed.
+
+    Those of the current exchange stay, unless they may quote text recalled from an exchange that is excluded now.
+    """
     standing = transcript.records
+    last = standing.read_latest("epoch", Epoch)
+    goes_on = epoch.excluded == (last.excluded if last is not None else ())
     records = [
         record
         for record in standing
-        if record.kind != "aside" or ((suffix := standing.read(record, TurnSuffix)) and suffix.place > epoch.current)
+        if record.kind != "aside"
+        or (goes_on and (suffix := standing.read(record, TurnSuffix)) and suffix.place > epoch.current)
     ]
     return transcript.with_records(records).add_record("epoch", json_bytes.encode(epoch), replace=True)
 
@@ -207,11 +239,11 @@ def list_kept_suffixes(transcript: Transcript, current: int) -> list[TurnSuffix]
     return [suffix for suffix in transcript.records.read_all("aside", TurnSuffix) if suffix.place > current]
 
 
-class SentPositions:
-    """The positions of the entries that a request contains, for a conversation of `size` entries."""
+class NotRecalled:
+    """The positions of the entries that are not recalled: the request contains them, or they are excluded."""
 
     def __init__(self, epoch: Epoch, size: int) -> None:
-        spans = [(run.first, run.last + 1) for run in epoch.runs if not run.is_gone]
+        spans = [(run.first, run.last + 1) for run in epoch.runs if not run.is_gone or run.reason == EXCLUDED]
         self._spans = [*spans, (epoch.start, size)]
 
     def __contains__(self, position: object) -> bool:
@@ -219,9 +251,13 @@ class SentPositions:
 
 
 def list_unreachable(transcript: Transcript, policy: Policy) -> list[tuple[int, int]]:
-    """Return the spans of entries that no later turn will send, as pairs of indexes (first, stop): whole exchanges."""
+    """Return the spans of entries that no later turn will send, as pairs of indexes (first, stop): whole exchanges.
+
+    Excluded exchanges are not among them, because they can be included again.
+    """
     epoch = find_epoch(transcript, fingerprint_policy(policy))
-    spans = [(transcript.index_of(run.first), transcript.index_of(run.last + 1)) for run in epoch.runs if run.is_gone]
+    gone = [run for run in epoch.runs if run.is_gone and run.reason != EXCLUDED]
+    spans = [(transcript.index_of(run.first), transcript.index_of(run.last + 1)) for run in gone]
     return [span for span in spans if span[0] < span[1]]
 
 

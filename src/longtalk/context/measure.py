@@ -1,4 +1,4 @@
-"""The length of the next request, the view of it that policies shorten, and the epoch that sends a view.
+"""The length of the next request, and the view of it that policies shorten.
 
 A `RequestEstimate` uses counts that exist already, so it costs the same however long the conversation is. A view walks
 through everything that is sent.
@@ -22,13 +22,14 @@ from longtalk.context.costs import (
     compare_costs,
     compute_ratios,
 )
-from longtalk.context.epochs import Anchor, Epoch, Pin, list_kept_suffixes, merge_runs
+from longtalk.context.epochs import Anchor, Epoch, Pin, list_kept_suffixes
+from longtalk.context.exclusions import list_excluded_positions, list_excluded_spans
 from longtalk.memory.brief.record import MAX_FAILED_REQUESTS, read_brief_record
 from longtalk.memory.summary import Summary
 from longtalk.policies import Block, View
 from longtalk.policies.view import count_recent
 from longtalk.tokens import Counter
-from longtalk.transcript.manifest import BRIEF, MIDDLE, SUMMARY, Run
+from longtalk.transcript.manifest import MIDDLE, Run
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires.protocol import Wire
 
@@ -136,10 +137,20 @@ class RequestEstimate:
     @cached_property
     def _raw(self) -> list[tuple[int, int]]:
         """The exchanges that are sent unchanged, up to the end."""
-        return self.transcript.exchanges(self.transcript.index_of(self.epoch.raw))
+        found = self.transcript.exchanges(self.transcript.index_of(self.epoch.raw))
+        return [(first, stop) for first, stop in found if not _is_inside(self._excluded, first)]
+
+    @cached_property
+    def _excluded(self) -> list[tuple[int, int]]:
+        index_of = self.transcript.index_of
+        return [(index_of(first), index_of(stop)) for first, stop in list_excluded_spans(self.epoch)]
 
     def _tokens(self, start: int, stop: int) -> int:
-        return round(self.scale * self.transcript.tokens(start, max(start, stop)))
+        """Return the tokens of what is sent of these entries."""
+        counted = self.transcript.tokens(start, max(start, stop))
+        for first, end in self._excluded:
+            counted -= self.transcript.tokens(max(start, first), max(start, first, min(stop, end)))
+        return round(self.scale * counted)
 
     @property
     def history(self) -> int:
@@ -194,7 +205,8 @@ class RequestEstimate:
 
     @property
     def droppable(self) -> int:
-        return self.exchanges - 1 - len(self.epoch.pinned)
+        pinned = [span for span in self.epoch.pinned if has_any_between(self.epoch.pins, *span)]
+        return self.exchanges - 1 - len(pinned)
 
     @cached_property
     def exchanges(self) -> int:
@@ -202,9 +214,14 @@ class RequestEstimate:
         return self.epoch.exchanges - 1 + len(since)
 
 
-def make_view(estimate: RequestEstimate, pins: tuple[int, ...]) -> View:
-    """Return the view of what the present epoch sends, including exchanges that were pinned since it began."""
+def make_view(estimate: RequestEstimate, pins: tuple[int, ...], excluded: tuple[int, ...] | None = None) -> View:
+    """Return the view of what the present epoch sends, including exchanges that were pinned since it began.
+
+    With `excluded`, exactly these exchanges are left out, instead of those that the epoch excludes.
+    """
     transcript, epoch, terms = estimate.transcript, estimate.epoch, estimate.terms
+    excluded = epoch.excluded if excluded is None else excluded
+    included = sorted({*epoch.excluded}.difference(excluded))
     view = View(
         transcript=transcript,
         wire=terms.wire,
@@ -219,8 +236,9 @@ def make_view(estimate: RequestEstimate, pins: tuple[int, ...]) -> View:
         latest_summary=_read_summary(transcript),
         compaction_pays=estimate.compaction_pays,
     )
-    # What was pinned since may be anywhere.
-    exchanges = transcript.exchanges(transcript.index_of(epoch.raw) if has_all_pins(epoch, pins) else 0)
+    # What was pinned or included since may be anywhere.
+    is_known = has_all_pins(epoch, pins) and not included
+    exchanges = transcript.exchanges(transcript.index_of(epoch.raw) if is_known else 0)
     spans = [(transcript.position(first), transcript.position(stop - 1) + 1) for first, stop in exchanges]
     known = set(spans)
     old = [pair for pair in epoch.pinned if pair not in known]
@@ -230,11 +248,14 @@ def make_view(estimate: RequestEstimate, pins: tuple[int, ...]) -> View:
     starts = [run.first for run in shaped]
     blocks: list[Block] = []
     for first, stop in sorted([*old, *spans]):
-        is_pinned = _has_any_between(pins, first, stop)
-        if first < epoch.raw and not is_pinned and (first, stop) not in stay:
+        if has_any_between(excluded, first, stop):
+            continue
+        is_pinned = has_any_between(pins, first, stop)
+        is_back = is_pinned or has_any_between(included, first, stop)
+        if first < epoch.raw and not is_back and (first, stop) not in stay:
             continue
         # What is pinned since goes whole from now on.
-        is_new = _has_any_between(new, first, stop)
+        is_new = has_any_between(new, first, stop)
         inside = shaped[bisect_left(starts, first) : bisect_left(starts, stop)]
         altered = [] if is_new else [run for run in inside if run.last < stop]
         blocks.append(view.make_block(first, stop, pinned=is_pinned, altered=altered))
@@ -242,9 +263,11 @@ def make_view(estimate: RequestEstimate, pins: tuple[int, ...]) -> View:
 
 
 def _read_summary(transcript: Transcript) -> Summary | None:
-    """Return the newest summary, or None."""
+    """Return the newest summary, or None if there is none or it tells of what is excluded."""
     found = transcript.records.read_latest("summary", Summary)
-    return found if found is not None and found.is_consistent_with(transcript.size) else None
+    if found is None or not found.is_consistent_with(transcript.size):
+        return None
+    return None if any(_is_inside(found.covers, place) for place in list_excluded_positions(transcript)) else found
 
 
 def find_stand_in(transcript: Transcript, epoch: Epoch) -> Summary | None:
@@ -257,7 +280,11 @@ def find_stand_in(transcript: Transcript, epoch: Epoch) -> Summary | None:
     return found if any(first < end and start < stop for first, stop in gone for start, end in covered) else None
 
 
-def _has_any_between(positions: Sequence[int], first: int, stop: int) -> bool:
+def _is_inside(spans: Sequence[tuple[int, int]], position: int) -> bool:
+    return any(first <= position < stop for first, stop in spans)
+
+
+def has_any_between(positions: Sequence[int], first: int, stop: int) -> bool:
     """Return True if one of these sorted positions is at least `first` and below `stop`."""
     return bisect_left(positions, first) < bisect_left(positions, stop)
 
@@ -271,68 +298,6 @@ def find_current_exchange(transcript: Transcript, epoch: Epoch) -> int:
     """Return the position where the current exchange begins."""
     exchanges = transcript.exchanges(transcript.index_of(epoch.current))
     return transcript.position(exchanges[-1][0]) if exchanges else epoch.current
-
-
-def make_epoch(view: View, before: Epoch, reason: str, pins: tuple[int, ...]) -> Epoch:
-    """Return the epoch that sends this view, to follow the epoch `before`."""
-    # What was left out before may not be here any more, or not all of it.
-    gone = [
-        (run.first, max(0, run.tokens - view.count_tokens(run.first, run.last))) for run in before.runs if run.is_gone
-    ]
-    runs: list[Run] = []
-    position = 0
-    for block in view.blocks:
-        for run in _make_gone_runs(view, position, block.first, reason):
-            tokens = sum(tokens for first, tokens in gone if run.first <= first <= run.last)
-            tokens += view.count_tokens(run.first, run.last)
-            runs.append(msgspec.structs.replace(run, tokens=tokens))
-        position = block.first
-        for run in block.altered:
-            if position < run.first:
-                runs.append(
-                    Run(position, run.first - 1, "sent", "kept", tokens=view.count_tokens(position, run.first - 1))
-                )
-            runs.append(run)
-            position = run.last + 1
-        if position < block.stop:
-            runs.append(
-                Run(position, block.stop - 1, "sent", "kept", tokens=view.count_tokens(position, block.stop - 1))
-            )
-        position = block.stop
-    suffix = len(view.blocks) - 1
-    while suffix > 0 and view.blocks[suffix - 1].stop == view.blocks[suffix].first:
-        suffix -= 1
-    return Epoch(
-        policy=before.policy,
-        start=view.transcript.size,
-        reason=reason,
-        runs=tuple(merge_runs(runs)),
-        lines=tuple(view.lines),
-        summary=view.summary,
-        raw=view.blocks[suffix].first,
-        current=view.blocks[-1].first,
-        exchanges=view.exchanges,
-        messages=view.messages,
-        tokens=view.counted - view.fixed,
-        pinned=tuple((block.first, block.stop) for block in view.blocks[:suffix]),
-        pins=pins,
-    )
-
-
-def _make_gone_runs(view: View, first: int, stop: int, reason: str) -> list[Run]:
-    """Return runs for the exchanges in this range, none of which is sent: covered by the summary, or left out."""
-    runs = []
-    covered_reason = BRIEF if view.summary is not None and view.summary.is_brief else SUMMARY
-    for start, end in view.summary.covers if view.summary else ():
-        start, end = max(first, start), min(stop, end)
-        if start < end:
-            if first < start:
-                runs.append(Run(first, start - 1, "left_out", reason))
-            runs.append(Run(start, end - 1, "summarised", covered_reason))
-            first = end
-    if first < stop:
-        runs.append(Run(first, stop - 1, "left_out", reason))
-    return runs
 
 
 def _is_special(run: Run) -> bool:

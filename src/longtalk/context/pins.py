@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from longtalk._util import json_bytes
-from longtalk.context.epochs import Epoch, Pin
+from longtalk.context.epochs import Epoch, find_place, remove_place
 from longtalk.context.measure import RequestEstimate, Terms, make_view, read_pins
 from longtalk.context.planning import list_compactors
-from longtalk.errors import InputError, PinRefused
+from longtalk.errors import PinRefused
 from longtalk.policies import Block, Policy
 from longtalk.transcript.transcript import Transcript
 
@@ -16,15 +16,7 @@ def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Tran
 
     The exchanges that are pinned must leave room: together they may take no more than what a cut leaves.
     """
-    if not isinstance(name, str):
-        raise InputError(f"What is pinned is named by the id of an entry or a turn, not by {type(name).__name__}.")
-    found = next((i for i, entry in enumerate(transcript) if name in (entry.id, entry.turn)), None)
-    if found is None:
-        shed = " It may have left this state: `join` puts that back." if transcript.shed.number else ""
-        raise InputError(
-            f"There is no entry or turn {name!r} here: give the id of one of `reply.entries`, or `reply.id`.{shed}"
-        )
-    pin = Pin(transcript.position(found), transcript[found].id, transcript[found].turn)
+    pin = find_place(transcript, name, "pinned")
     if pin in read_pins(transcript):
         return transcript
     pins = (*read_pins(transcript), pin)
@@ -43,10 +35,5 @@ def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Tran
 
 def unpin(transcript: Transcript, name: str) -> Transcript:
     """A transcript in which an entry is not pinned any more, nor any other of its turn."""
-    pins = read_pins(transcript)
-    if not isinstance(name, str):
-        raise InputError(f"What is unpinned is named by the id of an entry or a turn, not by {type(name).__name__}.")
-    left = [pin for pin in pins if name not in (pin.entry, pin.turn) and name.rpartition("-")[0] != pin.turn]
-    if len(left) == len(pins):
-        raise InputError(f"{name!r} is not pinned.")
+    left = remove_place(read_pins(transcript), name, "pinned", "unpinned")
     return transcript.add_record("pins", json_bytes.encode(left), replace=True)

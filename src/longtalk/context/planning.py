@@ -2,7 +2,8 @@
 
 `make_plan` estimates the length of the next request, which costs the same however long the conversation is. If a limit
 of the policy or the model's window is exceeded, the policy's compactors shorten a view of what is sent now, and the
-shorter view becomes the new epoch. A new epoch also begins if a pinned exchange is not part of the present one.
+shorter view becomes the new epoch. A new epoch also begins if a pinned exchange is not part of the present one, or if an
+exchange was excluded or included.
 
 A policy may ask for a summary (`Plan.summary_request`). The caller has it written, records it and plans again.
 """
@@ -18,6 +19,8 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.context.costs import CostReceipt, Meter, Ratios
 from longtalk.context.epochs import Epoch, begin_epoch, find_epoch, fingerprint_policy, list_kept_suffixes
+from longtalk.context.exclusions import is_in_head, list_excluded_positions
+from longtalk.context.make_epoch import make_epoch
 from longtalk.context.measure import (
     UNKNOWN_WINDOW,
     RequestEstimate,
@@ -27,7 +30,6 @@ from longtalk.context.measure import (
     find_stand_in,
     has_all_pins,
     list_pinned_positions,
-    make_epoch,
     make_view,
 )
 from longtalk.errors import ContextOverflow, InputError
@@ -38,7 +40,7 @@ from longtalk.policies.base import BriefKeeper, Compactor, Policy, Trigger, find
 from longtalk.policies.limits import OverTokens
 from longtalk.policies.token_budget import make_limit_compactor
 from longtalk.policies.view import Block, View
-from longtalk.transcript.manifest import CUT, MIDDLE
+from longtalk.transcript.manifest import CUT, EXCLUDED, MIDDLE
 from longtalk.transcript.transcript import Transcript
 
 SummaryMoment: TypeAlias = Literal["before", "after"] | None
@@ -80,12 +82,16 @@ def apply_plan(transcript: Transcript, plan: Plan) -> Transcript:
 def make_plan(
     transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool = False, may_ask: bool = False
 ) -> Plan:
-    """Return a plan with the present epoch, or with a new one if a limit is exceeded or a pinned exchange is missing.
+    """Return a plan with the present epoch or a new one.
+
+    A new one begins if a limit is exceeded, or if an exchange was pinned, excluded or included since the last request.
 
     `settled` says that a turn has ended; then its exchange is not cut, because the next turn may leave it out as a
     whole. With `may_ask` the policy may request a summary first.
     """
-    epoch = find_epoch(transcript, fingerprint_policy(policy))
+    pins = list_pinned_positions(transcript)
+    present = find_epoch(transcript, fingerprint_policy(policy))
+    epoch = _follow_exclusions(transcript, present, terms, pins)
     compactors = list_compactors(policy, terms, settled=settled)
     estimate = RequestEstimate(transcript, epoch, terms)
     fired = _find_fired(compactors, estimate)
@@ -93,12 +99,11 @@ def make_plan(
         if _compares_costs(each.over):
             # Costs are compared even if another trigger fires first.
             each.over.fires(estimate)
-    pins = list_pinned_positions(transcript)
     keeper = find_brief_keeper(policy)
     beside = [suffix.data for suffix in list_kept_suffixes(transcript, epoch.current)]
     stale = None
     if keeper is not None:
-        leaves_out = any(run.is_gone for run in epoch.runs)
+        leaves_out = any(run.is_gone and run.reason != EXCLUDED for run in epoch.runs)
         if keeper.needs_new_head(epoch.summary, transcript, terms.counter, beside, leaves_out=leaves_out):
             stale = keeper
     if fired is None and stale is None and has_all_pins(epoch, pins) and find_stand_in(transcript, epoch) is None:
@@ -106,6 +111,8 @@ def make_plan(
     else:
         moment: SummaryMoment = None if not may_ask else "after" if settled else "before"
         plan = _plan_new_epoch(estimate, compactors, pins, fired, moment, settled=settled, stale=stale)
+    if epoch is not present:
+        plan = msgspec.structs.replace(plan, begins=True)
     if keeper is not None:
         plan = _add_card_request(plan, keeper, estimate, settled=settled)
     if estimate.meter is None:
@@ -116,6 +123,24 @@ def make_plan(
     return msgspec.structs.replace(
         plan, meter=meter, notices=(*plan.notices, *_report_assumed_prices(estimate, settled=settled))
     )
+
+
+def _follow_exclusions(transcript: Transcript, epoch: Epoch, terms: Terms, pins: tuple[int, ...]) -> Epoch:
+    """Return the epoch, or one to follow it if exchanges were excluded or included since.
+
+    If its head may tell of what is excluded now, all that is there goes, as under a new policy.
+    """
+    excluded = list_excluded_positions(transcript)
+    if not excluded and not epoch.excluded:
+        return epoch
+    # What is current is sent.
+    current = find_current_exchange(transcript, epoch)
+    excluded = tuple(place for place in excluded if place < current)
+    if excluded == epoch.excluded:
+        return epoch
+    before = Epoch(epoch.policy) if is_in_head(epoch, excluded) else epoch
+    view = make_view(RequestEstimate(transcript, before, terms), pins, excluded)
+    return make_epoch(view, before, "an exchange was excluded or included", pins, excluded)
 
 
 def _find_fired(compactors: Sequence[Compactor], estimate: RequestEstimate) -> Compactor | None:

@@ -14,7 +14,7 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.context.compose import Context, compose
-from longtalk.context.epochs import Epoch, SentPositions, TurnSuffix, find_epoch, fingerprint_policy, list_kept_suffixes
+from longtalk.context.epochs import Epoch, NotRecalled, TurnSuffix, find_epoch, fingerprint_policy, list_kept_suffixes
 from longtalk.context.measure import Terms
 from longtalk.context.planning import Plan, apply_plan, make_plan
 from longtalk.memory.brief.record import CaptureMode, CardKind, read_brief_record
@@ -131,7 +131,7 @@ class Prepared(msgspec.Struct, frozen=True):
             return Recalled()
         if room is not None:
             room -= self.plan.tokens + terms.counter.count(self.added.request + self.added.fresh) + _FRAME_TOKENS
-        sent = SentPositions(self.plan.epoch, self.transcript.size)
+        sent = NotRecalled(self.plan.epoch, self.transcript.size)
         return render_recalled(
             index, self.message, self.keeper.recalls, terms.counter, now=terms.now, exclude=sent, budget=room
         )

@@ -35,9 +35,8 @@ from longtalk.branches.operations import (
 )
 from longtalk.branches.turn_writer import AsyncTurnWriter
 from longtalk.context.costs import CostReceipt
-from longtalk.context.measure import read_pins
-from longtalk.context.pins import unpin
 from longtalk.conversation.brief import AsyncTalkBrief
+from longtalk.conversation.marks import AsyncMarks
 from longtalk.conversation.request import AsyncStoredStream, OnBusy, StartedTurn, TurnRequest, turn_of
 from longtalk.conversation.session import AsyncBranchSession
 from longtalk.errors import Busy, InputError, KeyReused
@@ -66,7 +65,7 @@ STEP = 32
 """The number of entries of a turn that are read at once."""
 
 
-class AsyncConversation:
+class AsyncConversation(AsyncMarks):
     """One conversation in a store, and the model that it is held with.
 
     `owner` is whose it is: the same id of another owner is another conversation. `store` is one of `longtalk.stores`;
@@ -369,19 +368,6 @@ class AsyncConversation:
                 await call_store(self._stored.store, partial(self._stored.write, commit))
                 return
         await self._archive.describe(self.id, meta, entry=entry)
-
-    async def pin(self, entry: str) -> None:
-        """Keep an exchange in all requests, whatever the policy leaves out. `entry` is the id of a turn or entry."""
-        await change_branch(self._stored, lambda transcript: self._engine.pin(transcript, entry), whole=True)
-
-    async def unpin(self, entry: str) -> None:
-        """Let the policy leave out a pinned exchange again."""
-        await change_branch(self._stored, lambda transcript: unpin(transcript, entry))
-
-    async def pins(self) -> list[str]:
-        """Return the ids of the pinned entries."""
-        self._stored.forget()
-        return [pin.entry for pin in read_pins((await self._stored.load())[1])]
 
     async def verify(self) -> None:
         """Raise `InputError` unless all is as it was written: checksums, parents, calls and their results."""

@@ -13,6 +13,7 @@ DIGEST = "tool digest"
 MIDDLE = "the middle of many events"
 SUMMARY = "summary"
 BRIEF = "brief"
+EXCLUDED = "excluded"
 
 
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -29,6 +29,7 @@ KINDS = (
     RecordKind(name="aside"),
     RecordKind(name="attempt", newest_only=True),
     RecordKind(name="epoch", newest_only=True, own_branch_only=True),
+    RecordKind(name="excluded", newest_only=True, quotes_entries=False),
     RecordKind(name="handle", newest_only=True),
     RecordKind(name="memory", newest_only=True, own_branch_only=True),
     RecordKind(name="meter", newest_only=True, may_discard_replaced=True, quotes_entries=False),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from longtalk.context.epochs import Epoch, SentPositions, find_epoch, fingerprint_policy
+from longtalk.context.epochs import Epoch, NotRecalled, find_epoch, fingerprint_policy
 from longtalk.context.prepare import (
     MAX_QUERY,
     Prepared,
@@ -173,7 +173,7 @@ class AsyncTurnMemory:
         if self._keeper is not None and query.strip():
             config, at = msgspec.structs.replace(self._keeper.recalls, gate=False), now()
             index = await self._session.build_index(_truncate_before_message(draft), query, config, at=at)
-            sent = SentPositions(self._epoch, draft.transcript.size)
+            sent = NotRecalled(self._epoch, draft.transcript.size)
             found = render_recalled(index, query, config, draft.counter, now=at, exclude=sent)
         return wrap_in_tag("recalled", found.text) if found.text else "Nothing was found.", False
 

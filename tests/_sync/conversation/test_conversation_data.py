@@ -147,6 +147,77 @@ def test_a_fork_has_the_pins_of_where_it_began(store: Store) -> None:
     assert (one.pins(), branch.pins()) == ([first.entries[0].id], [])
 
 
+# Exclusions
+
+
+def test_what_is_excluded_is_in_the_history_and_in_no_request_until_it_is_included(store: Store) -> None:
+    one = talk(store)
+    first = one.send("forget the bow")
+    one.send("x")
+    one.exclude(first.entries[1].id)
+    assert one.excluded() == [first.entries[1].id]
+    reply = one.send("y")
+    assert "forget the bow" not in sent(one)
+    assert [run.reason for run in one.manifest(reply.id)] == ["excluded", "kept"]
+    assert (one.history())[0].text == "forget the bow"
+    other = talk(store)
+    other.send("another process")
+    assert "forget the bow" not in sent(other)
+    other.include(first.id)
+    assert one.excluded() == []
+    for each in (other, talk(store), one):
+        each.send("again")
+        assert "forget the bow" in sent(each)
+
+
+def test_what_the_policy_has_left_out_comes_back_when_it_is_included(store: Store) -> None:
+    one = talk(store, policy=KeepLast(4))
+    first = one.send("forget the bow")
+    one.exclude(first.id)
+    for i in range(4):
+        one.send(f"{i}")
+    one.include(first.id)
+    talk(store, policy=KeepLast(9)).send("another policy")
+    one = talk(store, policy=KeepLast(9))
+    one.send("once more")
+    assert "forget the bow" in sent(one)
+
+
+def test_the_last_exchange_can_be_excluded_while_older_ones_stay_in_the_store(store: Store) -> None:
+    one = talk(store, policy=KeepLast(4))
+    for i in range(6):
+        last = one.send(f"word {i}")
+    one.exclude(last.id)
+    one.send("go on")
+    assert "word 5" not in sent(one)
+    assert "word 4" in sent(one)
+
+
+def test_a_running_turn_can_t_be_excluded(store: Store) -> None:
+    def meddle(q: str) -> str:
+        """Exclude this turn."""
+        turn = (talk(store).history())[-1].turn
+        with pytest.raises(Busy):
+            one.exclude(turn)
+        return q
+
+    one = talk(store, says(None, calls=[("c1", "meddle", {"q": "x"})]), says("done"), tools=[meddle])
+    assert (one.send("go")).text == "done"
+    assert one.excluded() == []
+
+
+def test_a_fork_has_the_exclusions_of_where_it_began(store: Store) -> None:
+    one = talk(store)
+    first = one.send("forget the bow")
+    one.exclude(first.id)
+    one.send("x")
+    branch = one.fork()
+    branch.send("y")
+    assert "forget the bow" not in sent(branch)
+    branch.include(first.id)
+    assert (one.excluded(), branch.excluded()) == ([first.entries[0].id], [])
+
+
 # Manifests
 
 

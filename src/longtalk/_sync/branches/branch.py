@@ -16,6 +16,7 @@ import msgspec
 
 from longtalk._sync._util.concurrency import call_store
 from longtalk.context.epochs import Epoch, find_epoch, fingerprint_policy
+from longtalk.context.exclusions import list_excluded_positions
 from longtalk.context.measure import has_all_pins, list_pinned_positions
 from longtalk.memory.summary import Summary
 from longtalk.policies import Policy
@@ -119,6 +120,7 @@ class Branch:
             epoch is None
             or epoch.policy != fingerprint_policy(self.policy)
             or not has_all_pins(epoch, list_pinned_positions(transcript))
+            or epoch.excluded != list_excluded_positions(transcript)
         ):
             return [(0, size)]
         positions = [0, *[position for span in epoch.pinned for position in span], epoch.raw]

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from longtalk._sync.chat.brief import StateBrief
 from longtalk._sync.chat.session import StateSession
 from longtalk.chat.state import AnySeal, read_state, state_writer
+from longtalk.context.exclusions import exclude, include
 from longtalk.context.pins import unpin
 from longtalk.errors import BadState, InputError
 from longtalk.notices import Notice
@@ -208,6 +209,19 @@ class Chat:
         """Let the policy leave out a pinned entry again. Return the next state."""
         seal = seal or self._seal
         return state_writer(seal)(unpin(read_state(state, seal, max_bytes=self._max_state), entry).revise())
+
+    def exclude(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
+        """Leave an entry, with its exchange, out of all requests, whatever the policy keeps. Returns the next state.
+
+        `entry` is as for `pin`. The exchange stays in the state, and is neither summarized nor recalled from now on.
+        """
+        seal = seal or self._seal
+        return state_writer(seal)(exclude(read_state(state, seal, max_bytes=self._max_state), entry).revise())
+
+    def include(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
+        """Let an entry that was excluded be sent again, where the policy keeps it. Returns the next state."""
+        seal = seal or self._seal
+        return state_writer(seal)(include(read_state(state, seal, max_bytes=self._max_state), entry).revise())
 
     @property
     def brief(self) -> StateBrief:

@@ -36,9 +36,8 @@ from longtalk._sync.branches.operations import (
 )
 from longtalk._sync.branches.turn_writer import TurnWriter
 from longtalk.context.costs import CostReceipt
-from longtalk.context.measure import read_pins
-from longtalk.context.pins import unpin
 from longtalk._sync.conversation.brief import TalkBrief
+from longtalk._sync.conversation.marks import Marks
 from longtalk._sync.conversation.request import StoredStream, OnBusy, StartedTurn, TurnRequest, turn_of
 from longtalk._sync.conversation.session import BranchSession
 from longtalk.errors import Busy, InputError, KeyReused
@@ -67,7 +66,7 @@ STEP = 32
 """The number of entries of a turn that are read at once."""
 
 
-class Conversation:
+class Conversation(Marks):
     """One conversation in a store, and the model that it is held with.
 
     `owner` is whose it is: the same id of another owner is another conversation. `store` is one of `longtalk.stores`;
@@ -370,19 +369,6 @@ class Conversation:
                 call_store(self._stored.store, partial(self._stored.write, commit))
                 return
         self._archive.describe(self.id, meta, entry=entry)
-
-    def pin(self, entry: str) -> None:
-        """Keep an exchange in all requests, whatever the policy leaves out. `entry` is the id of a turn or entry."""
-        change_branch(self._stored, lambda transcript: self._engine.pin(transcript, entry), whole=True)
-
-    def unpin(self, entry: str) -> None:
-        """Let the policy leave out a pinned exchange again."""
-        change_branch(self._stored, lambda transcript: unpin(transcript, entry))
-
-    def pins(self) -> list[str]:
-        """Return the ids of the pinned entries."""
-        self._stored.forget()
-        return [pin.entry for pin in read_pins((self._stored.load())[1])]
 
     def verify(self) -> None:
         """Raise `InputError` unless all is as it was written: checksums, parents, calls and their results."""

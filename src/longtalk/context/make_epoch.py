@@ -1,0 +1,104 @@
+"""The epoch that sends a view, which the strategies of a policy have made shorter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from longtalk.context.epochs import Epoch, merge_runs
+from longtalk.context.exclusions import list_excluded_spans
+from longtalk.context.measure import has_any_between
+from longtalk.policies import View
+from longtalk.transcript.manifest import BRIEF, EXCLUDED, SUMMARY, Run
+from longtalk.transcript.transcript import Transcript
+
+
+def make_epoch(
+    view: View, before: Epoch, reason: str, pins: tuple[int, ...], excluded: tuple[int, ...] | None = None
+) -> Epoch:
+    """Return the epoch that sends this view, to follow the epoch `before`. `excluded` are as for `make_view`."""
+    spans = list_excluded_spans(before) if excluded is None else _find_exchanges(view.transcript, excluded)
+    # What was left out before may not be here any more, or not all of it.
+    gone = [
+        (run.first, max(0, run.tokens - view.count_tokens(run.first, run.last))) for run in before.runs if run.is_gone
+    ]
+    runs: list[Run] = []
+    position = 0
+    for block in view.blocks:
+        for run in _make_gone_runs(view, position, block.first, reason, spans):
+            tokens = sum(tokens for first, tokens in gone if run.first <= first <= run.last)
+            tokens += view.count_tokens(run.first, run.last)
+            runs.append(msgspec.structs.replace(run, tokens=tokens))
+        position = block.first
+        for run in block.altered:
+            if position < run.first:
+                runs.append(
+                    Run(position, run.first - 1, "sent", "kept", tokens=view.count_tokens(position, run.first - 1))
+                )
+            runs.append(run)
+            position = run.last + 1
+        if position < block.stop:
+            runs.append(
+                Run(position, block.stop - 1, "sent", "kept", tokens=view.count_tokens(position, block.stop - 1))
+            )
+        position = block.stop
+    suffix = len(view.blocks) - 1
+    skipped = dict(spans)
+    while suffix > 0:
+        position = view.blocks[suffix - 1].stop
+        while position in skipped:
+            position = skipped[position]
+        if position != view.blocks[suffix].first:
+            break
+        suffix -= 1
+    return Epoch(
+        policy=before.policy,
+        start=view.transcript.size,
+        reason=reason,
+        runs=tuple(merge_runs(runs)),
+        lines=tuple(view.lines),
+        summary=view.summary,
+        raw=view.blocks[suffix].first,
+        current=view.blocks[-1].first,
+        exchanges=view.exchanges,
+        messages=view.messages,
+        tokens=view.counted - view.fixed,
+        pinned=tuple((block.first, block.stop) for block in view.blocks[:suffix]),
+        pins=pins,
+        excluded=before.excluded if excluded is None else excluded,
+    )
+
+
+def _find_exchanges(transcript: Transcript, positions: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return the spans of the exchanges that have an entry at one of these positions."""
+    spans = [(transcript.position(first), transcript.position(stop - 1) + 1) for first, stop in transcript.exchanges()]
+    return [span for span in spans if has_any_between(positions, *span)]
+
+
+def _make_gone_runs(view: View, first: int, stop: int, reason: str, excluded: Sequence[tuple[int, int]]) -> list[Run]:
+    """Return runs for the exchanges in this range, none of which is sent: excluded, summarised, or left out."""
+    runs = []
+    for start, end in excluded:
+        start, end = max(first, start), min(stop, end)
+        if start < end:
+            runs += _make_runs_of_dropped(view, first, start, reason)
+            runs.append(Run(start, end - 1, "left_out", EXCLUDED))
+            first = end
+    return [*runs, *_make_runs_of_dropped(view, first, stop, reason)]
+
+
+def _make_runs_of_dropped(view: View, first: int, stop: int, reason: str) -> list[Run]:
+    """Return runs for the exchanges in this range that the policy does not send: summarised, or left out."""
+    runs = []
+    covered_reason = BRIEF if view.summary is not None and view.summary.is_brief else SUMMARY
+    for start, end in view.summary.covers if view.summary else ():
+        start, end = max(first, start), min(stop, end)
+        if start < end:
+            if first < start:
+                runs.append(Run(first, start - 1, "left_out", reason))
+            runs.append(Run(start, end - 1, "summarised", covered_reason))
+            first = end
+    if first < stop:
+        runs.append(Run(first, stop - 1, "left_out", reason))
+    return runs
