@@ -12,6 +12,7 @@ from longtalk import Chat, Reply, history, join
 from longtalk.context.epochs import Pin
 from longtalk.context.exclusions import read_exclusions
 from longtalk.errors import InputError
+from longtalk.memory.brief.schema import Brief
 from longtalk.policies import DigestTools, KeepAll, KeepLast, Memory, Policy, Summarize, TokenBudget
 from longtalk.policies.economy import Economy
 from longtalk.state.codec import decode, encode
@@ -191,14 +192,27 @@ def test_a_summary_that_was_not_made_of_it_stays() -> None:
     assert last not in talk.sent
 
 
-def test_digest_lines_of_its_tools_go_too() -> None:
-    talk = Talk(TokenBudget(350, to=200, digest=DigestTools(keep=1)))
-    while not any(b"earlier_tool_calls" in request for request in talk.requests):
-        talk.say(size=5, calls=True)
-    gone = next(n for n in reversed(range(1, len(talk.replies))) if f"about mark{n}." not in str(talk.requests[-1]))
-    talk.exclude(gone)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        TokenBudget(900, to=500, digest=DigestTools(keep=1)),
+        Memory(brief=Brief(20), outline=100, recent=50, recall=0, limit=400),
+    ],
+    ids=["digest", "outline"],
+)
+def test_lines_at_the_head_that_tell_of_it_go_too(policy: Policy) -> None:
+    talk = Talk(policy)
+    told: list[int] = []
+    while not told:
+        talk.say(size=4, calls=True)
+        last = talk.requests[-1].decode()
+        told = [
+            n for n in talk.sent if f"mark{n}." in last and f"Question mark{n}. mark{n}. mark{n}. mark{n}. " not in last
+        ]
+        assert len(talk.replies) < 30
+    talk.exclude(told[0])
     talk.say()
-    assert gone not in talk.sent
+    assert told[0] not in talk.sent
 
 
 @pytest.mark.parametrize("excludes", [False, True])
