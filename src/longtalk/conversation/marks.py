@@ -1,4 +1,4 @@
-"""What the app says of the exchanges of a stored conversation: that one is always sent, or never."""
+"""Marks on the exchanges of a stored conversation: pinned ones are always sent, excluded ones never."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class AsyncMarks:
     _engine: AsyncEngine
 
     async def pin(self, entry: str) -> None:
-        """Keep an exchange whatever the policy leaves out, by the id of its turn or of one of its entries."""
+        """Keep an exchange in all requests, whatever the policy leaves out. `entry` is the id of a turn or entry."""
         await change_branch(self._stored, lambda transcript: self._engine.pin(transcript, entry), whole=True)
 
     async def unpin(self, entry: str) -> None:
-        """Let an exchange go that was pinned."""
+        """Let the policy leave out a pinned exchange again."""
         await change_branch(self._stored, lambda transcript: unpin(transcript, entry))
 
     async def pins(self) -> list[str]:
-        """The ids of the entries that are pinned."""
+        """Return the ids of the pinned entries."""
         self._stored.forget()
         return [pin.entry for pin in read_pins((await self._stored.load())[1])]
 
@@ -41,6 +41,6 @@ class AsyncMarks:
         await change_branch(self._stored, lambda transcript: include(transcript, entry), whole=True)
 
     async def excluded(self) -> list[str]:
-        """The ids of the entries that are excluded."""
+        """Return the ids of the excluded entries."""
         self._stored.forget()
         return [each.entry for each in read_exclusions((await self._stored.load())[1])]

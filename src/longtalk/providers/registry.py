@@ -2,17 +2,20 @@
 
 A model is named `provider:model`. Its address and key come from the arguments or, if those are missing, from the
 environment variables that the vendors' own SDKs read. A model on any other OpenAI-compatible server is named
-`compatible:MODEL` and needs a `base_url`.
+`compatible:MODEL` and needs a `base_url`. An installed package can bring another provider, as an entry point of the
+group "longtalk.providers".
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import msgspec
 
+from longtalk._util.plugins import Plugins
 from longtalk.errors import InputError
 from longtalk.providers.base import Capabilities
 from longtalk.wires import AGENTS, WIRES
@@ -86,6 +89,31 @@ PROVIDERS: Mapping[str, Address] = {
 }
 
 
+ProviderMaker: TypeAlias = Callable[..., Any]
+"""A function of a package that returns a provider.
+
+It is called as `make(model, base_url=…, api_key=…, client=…, is_async=…)`, with what the caller passed to the chat.
+"""
+
+
+def _check_provider(name: str, value: Any) -> Address | ProviderMaker:
+    if not isinstance(value, Address) and not callable(value):
+        raise InputError(f"{name!r} must be offered as an Address or a function that makes a provider, not {value!r}.")
+    found: Address | ProviderMaker = value
+    return found
+
+
+_OFFERED: Plugins[Address | ProviderMaker] = Plugins({}, "longtalk.providers", _check_provider)
+"""The providers that installed packages offer."""
+
+
+def find_maker(name: str) -> ProviderMaker | None:
+    """Return the function of a package that makes the provider of a model name, or None if there is none."""
+    provider = name.partition(":")[0]
+    found = None if provider in PROVIDERS else _OFFERED.get(provider)
+    return None if found is None or isinstance(found, Address) else found
+
+
 _LOCAL_SERVERS = ("ollama", "vllm", "llamacpp", "lmstudio")
 """Servers whose models cost nothing per token if they run on this machine."""
 
@@ -127,8 +155,8 @@ def resolve(name: str, *, base_url: str | None = None, api_key: str | None = Non
     except UnicodeEncodeError:
         raise InputError(f"The model name {name!a} is not valid Unicode.") from None
     provider, colon, model = name.partition(":")
-    address = PROVIDERS.get(provider)
-    if address is None:
+    address = PROVIDERS.get(provider) or _OFFERED.get(provider)
+    if not isinstance(address, Address):
         form = "" if colon else "A model is named 'provider:model'. "
         raise InputError(f"Unknown provider {provider!r}. {form}{_suggest_provider(provider)}")
     if not model and provider not in ("local", *AGENTS):
@@ -149,7 +177,11 @@ def resolve(name: str, *, base_url: str | None = None, api_key: str | None = Non
     url = url.rstrip("/")
     hosted = address.key_variable is not None and url == address.base_url
     capabilities = _find_capabilities(provider, model, url, address.capabilities, hosted=hosted)
-    return ResolvedModel(provider, model, WIRES[address.wire], url, key, capabilities)
+    wire = WIRES.get(address.wire)
+    if wire is None:
+        known = ", ".join(WIRES.list_names())
+        raise InputError(f"{provider} speaks the unknown wire {address.wire!r}. Known: {known}.")
+    return ResolvedModel(provider, model, wire, url, key, capabilities)
 
 
 def _find_capabilities(provider: str, model: str, url: str, default: Capabilities, *, hosted: bool) -> Capabilities:
@@ -237,7 +269,8 @@ def _complete_gemini_url(url: str) -> str:
 def _suggest_provider(provider: str) -> str:
     import difflib
 
-    close = difflib.get_close_matches(provider, PROVIDERS, n=1, cutoff=0.5)
+    names = [*PROVIDERS, *_OFFERED.list_names()]
+    close = difflib.get_close_matches(provider, names, n=1, cutoff=0.5)
     near = f"Did you mean {close[0]!r}? " if close else ""
-    known = ", ".join(PROVIDERS)
+    known = ", ".join(names)
     return f"{near}Known: {known}; for other OpenAI-compatible servers, use 'compatible:MODEL' with base_url=."

@@ -77,7 +77,7 @@ class Trace:
         if not entries:
             raise InputError("There is nothing to simulate: the conversation is empty.")
         wires = transcript.wires() - {LONGTALK}
-        if len(wires) > 1 or not wires <= WIRES.keys():
+        if len(wires) > 1 or not all(wire in WIRES for wire in wires):
             raise InputError(
                 "Only a conversation in one message format (wire) that Longtalk knows can be simulated, "
                 f"not {', '.join(sorted(wires))}."

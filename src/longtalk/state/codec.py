@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
+from collections.abc import Container
 from typing import Annotated, Any
 
 import msgspec
@@ -109,7 +110,7 @@ def _encode_content(transcript: Transcript) -> tuple[tuple[bytes | memoryview, .
     return (index, memoryview(transcript.pack.array)[:-1], tail), crc
 
 
-def decode(state: bytes, *, wires: frozenset[str], part: bool = False, max_bytes: int = MAX_BYTES) -> Transcript:
+def decode(state: bytes, *, wires: Container[str], part: bool = False, max_bytes: int = MAX_BYTES) -> Transcript:
     """Return the transcript in a state or, with `part`, in a shed part; raise `BadState` if the bytes are invalid.
 
     `wires` are the names of the wires that entries may have; `max_bytes` limits the uncompressed size.
@@ -199,7 +200,7 @@ def _read_prefix(state: bytes) -> tuple[Any, ...]:
     return _PREFIX.unpack_from(state)[1:]
 
 
-def _read(state: bytes, wires: frozenset[str], part: bool, max_bytes: int) -> Transcript:
+def _read(state: bytes, wires: Container[str], part: bool, max_bytes: int) -> Transcript:
     _, flags, revision, created, updated, stored, index, array, entries, index_crc, array_crc = _read_prefix(state)
     raw, is_compressed = index + array, flags & _ZSTD
     if flags & ~(_ZSTD | _PART):
@@ -251,7 +252,7 @@ def _read(state: bytes, wires: frozenset[str], part: bool, max_bytes: int) -> Tr
     )
 
 
-def _read_v1(state: bytes, wires: frozenset[str], part: bool, max_bytes: int) -> Transcript:  # noqa: ARG001
+def _read_v1(state: bytes, wires: Container[str], part: bool, max_bytes: int) -> Transcript:  # noqa: ARG001
     from longtalk.state.legacy_v1 import read
 
     if part:

@@ -5,6 +5,7 @@ Each entry is then exactly one JSON object, so no entry can alter the request ar
 
 from __future__ import annotations
 
+from collections.abc import Container
 from operator import add, itemgetter
 
 from longtalk._util import json_bytes
@@ -15,7 +16,7 @@ from longtalk.transcript.pack_index import MAX_COUNT, read_column
 _MAX_AT_ONCE = 4 * 1024 * 1024
 
 
-def check_pack(pack: Pack, wires: frozenset[str]) -> None:
+def check_pack(pack: Pack, wires: Container[str]) -> None:
     """Raise `ValueError` unless the index and the array of a pack fit together, or `LookupError` for an unknown wire.
 
     `wires` are the names of the known wires.

@@ -22,7 +22,7 @@ def check_switch(
     foreign = transcript.wires() - {wire.name, LONGTALK}
     if not foreign:
         return ()
-    unknown = sorted(foreign - NAMES)
+    unknown = sorted(name for name in foreign if name not in NAMES)
     if unknown:
         raise InputError(
             f"This conversation has messages of the unknown wire {unknown[0]!r}, which this version of Longtalk can't "

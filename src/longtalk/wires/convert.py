@@ -20,6 +20,7 @@ from longtalk.wires.describe import list_hidden_parts
 from longtalk.wires.entries import view_entry
 from longtalk.wires.neutral import LONGTALK, system
 from longtalk.wires.protocol import Wire
+from longtalk.wires.registry import AGENTS, WIRES, find_family
 from longtalk.wires.views import MessageView, ToolCallView
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -81,7 +82,7 @@ def convert_entry(entry: Entry, to: Wire, ids: CallIdMap) -> Entry | None:
         text = seen.text if seen.text.strip() else seen.refusal
         if not calls and not text.strip():
             return None
-        native = json_bytes.encode(_ANSWERS.get(to.name, _render_agent_answer)(text, calls))
+        native = _write_answer(to, text, calls)
     elif entry.role != "user":
         # A system message inside the conversation becomes a neutral one, which each wire renders in its own way.
         neutral = system(seen.text, at=entry.at)
@@ -106,7 +107,8 @@ def list_lost_content(entries: Iterable[Entry], to: Wire) -> list[str]:
             # Only the text of a result is converted.
             found |= dict.fromkeys(f"{part}s in tool results" for part in list_hidden_parts(entry.native))
         else:
-            found |= dict.fromkeys(_LOST.get(entry.wire, _list_lost_in_agent)(json_bytes.value(entry.native)))
+            list_lost = _LOST.get(find_family(WIRES[entry.wire]), _list_lost_in_agent)
+            found |= dict.fromkeys(list_lost(json_bytes.value(entry.native)))
             if _is_agent(to) and entry.role == "user" and any(isinstance(part, Image) for part in _read_parts(entry)):
                 found["images"] = None
     return sorted(found)
@@ -122,7 +124,10 @@ def _to_plain_id(name: str) -> str:
 def _read_parts(entry: Entry) -> list[Part]:
     """Return the texts and images of a user message, in order. Parts of other kinds are left out."""
     value = json_bytes.value(entry.native)
-    if entry.wire == "gemini":
+    family = find_family(WIRES[entry.wire])
+    if not family and entry.wire not in AGENTS:
+        return [view_entry(entry).text]
+    if family == "gemini":
         return [part for each in _list_objects(value.get("parts")) if (part := _read_gemini_part(each)) is not None]
     content = value.get("content")
     if isinstance(content, str):
@@ -167,15 +172,16 @@ def _image_from_url(url: str) -> Image | None:
 def _render_part(to: Wire, part: Part) -> Any:
     if isinstance(part, str):
         return part
-    if to.name == "anthropic":
+    family = find_family(to)
+    if family == "anthropic":
         base64 = {"type": "base64", "media_type": part.media, "data": part.data}
         source = {"type": "url", "url": part.url} if part.url else base64
         return {"type": "image", "source": source}
-    if to.name == "gemini":
+    if family == "gemini":
         if part.url:
             return {"fileData": {"mimeType": part.media, "fileUri": part.url}}
         return {"inlineData": {"mimeType": part.media, "data": part.data}}
-    if to.name == "openai-responses":
+    if family == "openai-responses":
         return {"type": "input_image", "image_url": part.address}
     return {"type": "image_url", "image_url": {"url": part.address}}
 
@@ -226,9 +232,17 @@ def _render_agent_answer(text: str, calls: list[ToolCallView]) -> dict[str, Any]
     return {"role": "assistant", "content": "\n".join([*([text] if text.strip() else []), *tool_calls])}
 
 
+def _write_answer(to: Wire, text: str, calls: list[ToolCallView]) -> bytes:
+    """Return an answer in the grammar of a wire. One from outside the library may have a method for this."""
+    write: Callable[[str, list[ToolCallView]], bytes] | None = getattr(to, "write_answer", None)
+    if write is not None:
+        return write(text, calls)
+    return json_bytes.encode(_ANSWERS.get(find_family(to), _render_agent_answer)(text, calls))
+
+
 def _is_agent(wire: Wire) -> bool:
-    """Return True if this is the wire of an agent program, which accepts only text."""
-    return wire.name not in _ANSWERS
+    """Return True if this is the wire of an agent program, or has a grammar of its own, so that only text is sent."""
+    return not find_family(wire)
 
 
 _ANSWERS: Mapping[str, Callable[[str, list[ToolCallView]], dict[str, Any]]] = {

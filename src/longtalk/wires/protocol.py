@@ -136,6 +136,11 @@ class Accumulator(Protocol):
 class Wire(Protocol):
     """The JSON grammar of one provider family.
 
+    A wire from outside the library that is not derived from one of ours also has `write_answer(text, calls)`, which
+    returns a native answer with this text and these tool calls (`ToolCallView`), for conversations that come from
+    another wire. It may have `check_request(body)`, which raises `longtalk.testing.WireViolation` if the provider would
+    refuse a request.
+
     All methods are pure. Methods that read native JSON raise `ValueError` if it is not a JSON object. In a stored
     message they ignore values of the wrong type, because a state may come from an attacker; in a response, such a value
     raises `ValueError`.

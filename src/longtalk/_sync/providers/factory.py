@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from longtalk._sync._util.concurrency import ASYNC
 from longtalk.errors import InputError
 from longtalk.providers.base import Provider
 from longtalk._sync.providers.http.provider import HTTP
 from longtalk._sync.providers.http.responses import Responses
 from longtalk._sync.providers.local.provider import Local
-from longtalk.providers.registry import ResolvedModel, resolve
+from longtalk.providers.registry import ResolvedModel, find_maker, resolve
 from longtalk.wires import AGENTS
 
 _LONGEST_TIMEOUT = 10**6
@@ -49,6 +50,13 @@ def connect(
                 f"{type(model).__name__} does not fit this chat: Chat takes sync providers, Chat async ones."
             )
         return model
+    make = find_maker(model)
+    if make is not None:
+        name = model.partition(":")[2]
+        made = make(name, base_url=base_url, api_key=api_key, client=client, is_async=ASYNC)
+        if isinstance(made, str):
+            raise InputError(f"The package that offers {model!r} must return a provider, not the text {made!r}.")
+        return connect(made)
     resolved, client = _resolve_with_client(model, base_url, api_key, client)
     if resolved.provider in AGENTS:
         if client is not None:

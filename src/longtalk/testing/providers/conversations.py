@@ -24,6 +24,7 @@ from longtalk.testing.providers.harness import (
 from longtalk.testing.report import assert_equal, assert_true
 from longtalk.testing.wires.validate import without_cache_marks
 from longtalk.wires import NAMES, WIRES
+from longtalk.wires.registry import find_family
 
 CONVERSATION_CASES: list[Case] = []
 
@@ -95,7 +96,7 @@ def answers_are_sent_back_unchanged(harness: Harness) -> None:
     first = chat.send(HELLO, system=SYSTEM)
     chat.send("What do I play?", state=first.state, system=SYSTEM)
     assert_true(first.message is not None, "the reply has no message")
-    for part in list_exact_parts(first.message.native, provider.wire.name):  # type: ignore[union-attr]
+    for part in list_exact_parts(first.message.native, find_family(provider.wire)):  # type: ignore[union-attr]
         assert_true(part in provider.answers[0], f"stored, but not in the answer: {part[:200]!r}")
         assert_true(part in without_cache_marks(provider.requests[-1]), f"not sent back: {part[:200]!r}")
 

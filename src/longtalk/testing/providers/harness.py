@@ -24,6 +24,7 @@ from longtalk.testing.providers.script import Respond, Script, ScriptedResponse,
 from longtalk.testing.report import assert_true
 from longtalk.testing.wires.validate import validate
 from longtalk.wires.protocol import Preamble, Quirks, Wire
+from longtalk.wires.registry import AGENTS, HTTP_WIRES, find_family
 
 Check: TypeAlias = "Callable[[Harness], None]"
 Make: TypeAlias = Callable[[], Provider]
@@ -102,7 +103,8 @@ class ScriptedServer:
 
     @property
     def wire(self) -> str:
-        return self.provider.wire.name
+        """The name of the wire that the script is written in."""
+        return find_family(self.provider.wire) or self.provider.wire.name
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,11 @@ class Harness:
         script = Script(absent=absent)
         provider = RecordingProvider(self.stack.enter_context(self.serve(script)))
         self.stack.callback(provider.close)
-        script.respond = respond(provider.wire.name) if respond else None
-        return ScriptedServer(script, provider)
+        server = ScriptedServer(script, provider)
+        if server.wire not in (*HTTP_WIRES, *AGENTS):
+            raise SkipTest(f"the scripted server does not speak {server.wire}; pass make=")
+        script.respond = respond(server.wire) if respond else None
+        return server
 
     def keeps_conversation(self, provider: RecordingProvider) -> bool:
         """Return whether the options ask the provider to keep the conversation itself."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from longtalk.testing.wires import agents, anthropic, gemini, openai_chat, openai_responses
+from longtalk.testing.wires.outside import find_validator
 from longtalk.testing.wires.violation import WireViolation
 
 _CACHE_MARKS = re.compile(rb',"cache_control":\{"type":"ephemeral"\}')
@@ -30,7 +31,7 @@ def validate(request: bytes, *, wire: str = "openai-chat") -> None:
         body = json.loads(request.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as problem:
         raise WireViolation("JSON", str(problem)) from None
-    _VALIDATORS[wire](body)
+    (_VALIDATORS.get(wire) or find_validator(wire))(body)
 
 
 def without_cache_marks(request: bytes) -> bytes:
