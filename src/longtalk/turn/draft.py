@@ -195,7 +195,10 @@ class Draft(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, transcript=self.transcript.revise())
 
     def abandon(self, calls: Sequence[ToolCallView]) -> Draft:
-        """Return the draft with results for calls of an earlier run, which say that the outcome is unknown."""
+        """Return the draft with results for calls of an earlier run.
+
+        They say that the outcome is unknown or, if a call has waited for the caller, that it was not run.
+        """
         wire = find_answer_wire(self.transcript, self.wire)
         return self._answer_calls(
             [
@@ -220,10 +223,8 @@ class Draft(msgspec.Struct, frozen=True):
             draft = draft.abandon(draft.open_calls()).add_message()
         wire = find_answer_wire(draft.transcript, self.wire)
         open_calls = draft.open_calls()
-        draft = (
-            draft
-            if status == "complete"
-            else draft._answer_calls(
+        if status != "complete":
+            draft = draft._answer_calls(
                 [
                     make_closing_result(
                         wire, call.id, UNKNOWN if call.id in self.started else NOT_RUN, at=now(), name=call.name
@@ -231,7 +232,6 @@ class Draft(msgspec.Struct, frozen=True):
                     for call in open_calls
                 ]
             )
-        )
         said: Finish = "calls" if open_calls else draft.answer.finish if draft.answer else "stop"
         finish = said if status == "complete" else status
         turn = msgspec.structs.replace(draft.turn, status=status, ended=now(), error=error, finish=finish)

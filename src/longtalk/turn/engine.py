@@ -128,7 +128,7 @@ class AsyncEngine:
         waiting, outputs = find_waiting_calls(transcript, toolbox), read_outputs(message)
         if message is None:
             check_nothing_waits(transcript, waiting)
-        # Results end what began on the wire of their calls, as no message does.
+        # Results go on over the wire of their calls, as a turn without a message does.
         checked = None if outputs is not None else message
         change = None if given.brief is None else self._make_brief_change(transcript, given.brief)
         notices = [*notices, *check_switch(transcript, checked, wire, provider.label, on_switch=self._on_switch)]
