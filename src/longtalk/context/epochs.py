@@ -64,7 +64,7 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
     pins: tuple[int, ...] = ()
     """The positions of the entries that were pinned when the epoch began."""
     excluded: tuple[int, ...] = ()
-    """The positions of the entries whose exchanges were excluded when the epoch began, sorted. Their runs say so too."""
+    """The sorted positions of the entries whose exchanges were excluded when the epoch began. Their runs say so too."""
     way: str = ""
     """The capture mode of memory in this epoch, since tools are part of the cached prefix; empty without memory."""
 

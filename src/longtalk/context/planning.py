@@ -2,8 +2,8 @@
 
 `make_plan` estimates the length of the next request, which costs the same however long the conversation is. If a limit
 of the policy or the model's window is exceeded, the policy's compactors shorten a view of what is sent now, and the
-shorter view becomes the new epoch. A new epoch also begins if a pinned exchange is not part of the present one, or if an
-exchange was excluded or included.
+shorter view becomes the new epoch. A new epoch also begins if a pinned exchange is not part of the present one, or if
+an exchange was excluded or included.
 
 A policy may ask for a summary (`Plan.summary_request`). The caller has it written, records it and plans again.
 """

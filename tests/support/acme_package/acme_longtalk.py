@@ -10,6 +10,7 @@ from longtalk.providers.registry import Address
 from longtalk.testing import AsyncScripted, Scripted, Step, WireViolation, says
 from longtalk.transcript.transcript import Entry
 from longtalk.usage import Usage
+from longtalk.wires.deltas import Deltas
 from longtalk.wires.neutral import LONGTALK, render_neutral
 from longtalk.wires.openai_chat.wire import OpenAIChat
 from longtalk.wires.protocol import Answer, Preamble, Quirks, ReportedError, StatelessWire
@@ -110,6 +111,9 @@ class Plain(StatelessWire):
         if any(each["who"] not in ("user", "model", "tool", "system") for each in body["talk"]):
             raise WireViolation("P1", "somebody unknown is talking")
 
+    def add_schema(self, options: Mapping[str, Any], output: Any) -> None:
+        return None
+
     def parse(self, body: bytes) -> Answer:
         fields = _decode(body)
         if "turn" not in fields:
@@ -140,6 +144,7 @@ class PlainAccumulator:
     def __init__(self) -> None:
         self.done = False
         self.started = False
+        self.deltas = Deltas()
         self._text = ""
 
     def feed(self, data: bytes) -> str:
