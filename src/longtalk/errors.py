@@ -65,7 +65,19 @@ class LongtalkError(Exception):
 
 
 class InputError(LongtalkError):
-    """Raised if a call can't work as written: an invalid argument, a missing API key, a missing optional dependency."""
+    """Raised if a call can't work as written: an invalid argument, a missing API key, an id that does not exist."""
+
+
+class NotFound(InputError):
+    """Raised if a conversation, branch, turn or entry does not exist, or belongs to another owner."""
+
+
+class MissingExtra(InputError):
+    """Raised if a call needs a part of Longtalk that is not installed. `extra` is its name, for `pip install`."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what}: pip install 'longtalk[{extra}]'.")
+        self.extra = extra
 
 
 class ToolError(InputError):
@@ -210,7 +222,11 @@ class BadAnswer(ProviderError):
 
 
 class StoreError(LongtalkError):
-    """Raised if a store is damaged, locked for too long, unreachable, or out of disk space."""
+    """Raised if a store is damaged (`CorruptStore`), locked for too long, unreachable, or out of disk space."""
+
+
+class CorruptStore(StoreError):
+    """Raised if what a store holds is not what was written to it. Restore it from a backup."""
 
 
 def _restore(kind: type[LongtalkError], args: tuple[Any, ...]) -> LongtalkError:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from longtalk import AsyncArchive, AsyncConversation, Brief, Conversation, Field, Memory, Metrics, Schema
-from longtalk.errors import Deleted, InputError, RequestRefused
+from longtalk.errors import CorruptStore, Deleted, InputError, RequestRefused
 from longtalk.models.prices import FREE, Prices
 from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, OverExchanges
 from longtalk.providers.base import Capabilities
@@ -90,7 +90,7 @@ async def test_conversations_are_found_by_the_apps_own_data(store: Store) -> Non
     for i in range(4):
         one = talk(store, id=f"c{i}")
         await one.send("x")
-        await one.describe({"lesson": i % 2})
+        await one.set_metadata({"lesson": i % 2})
     assert {each.id for each in await AsyncArchive(store).conversations(meta={"lesson": 1})} == {"c1", "c3"}
 
 
@@ -122,7 +122,7 @@ async def test_conversations_of_other_owners_are_hidden(store: Store) -> None:
         lambda: archive.talk("c"),
         lambda: archive.delete("c"),
         lambda: archive.redact("c", entry),
-        lambda: archive.describe("c", {}),
+        lambda: archive.set_metadata("c", {}),
     ):
         with pytest.raises(InputError, match="not found"):
             await work()
@@ -257,7 +257,7 @@ async def test_an_export_can_be_imported_unchanged(store: Store, tmp_path: Path)
         await one.send(f"{i}")
     await one.note("tuned", source="app")
     await one.pin(first.id)
-    await one.describe({"title": "Bows"})
+    await one.set_metadata({"title": "Bows"})
     await one.fork((await one.history())[5].id, name="fork")
     other, _ = await one.edit((await one.history())[6].id, "said otherwise")
     await other.send("more")
@@ -311,7 +311,7 @@ async def test_an_import_with_an_existing_id_is_rejected(store: Store) -> None:
 async def test_the_same_export_again_changes_nothing(store: Store) -> None:
     one = talk(store)
     await one.send("x")
-    await one.describe({"title": "Bows"})
+    await one.set_metadata({"title": "Bows"})
     archive = AsyncArchive(store)
     text = (await archive.export("c", "jsonl")).encode()
     before = await archive.talk("c")
@@ -462,7 +462,7 @@ async def test_damage_is_named(tmp_path: Path) -> None:
     await one.send("hello")
     await talk(store, id="other").send("x")
     damage(tmp_path)
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(CorruptStore, match="damaged"):
         await AsyncArchive(JSONL(tmp_path)).verify("c")
 
 
@@ -471,7 +471,7 @@ async def test_a_changed_letter_is_noticed_in_a_database_too(tmp_path: Path) -> 
     await talk(store).send("hello")
     store.close()
     change_letter(tmp_path / "talks.db")
-    with pytest.raises(InputError, match="the entry at position 0 has a wrong checksum"):
+    with pytest.raises(CorruptStore, match="the entry at position 0 has a wrong checksum"):
         await AsyncArchive(SQLite(tmp_path / "talks.db")).verify("c")
 
 

@@ -102,7 +102,7 @@ def test_without_an_id_chat_continues_the_conversation_that_was_changed_last(
     held = store_at(store)
     made = Conversation("app", model=Scripted(says("Hi.")), store=held)
     made.send("Hello!")
-    made.describe({"title": "Mine"})
+    made.set_metadata({"title": "Mine"})
     held.close()
     done = longtalk(*at(loopback, "--store", store), said="b\n", environment=environment)
     assert "Continuing conversation app" in done.stderr

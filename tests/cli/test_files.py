@@ -50,7 +50,7 @@ def filled(store: str) -> str:
     made.send("How do I hold the bow?")
     made.send("Thank you.")
     made.edit(made.history()[0].id, "And the violin?")
-    made.describe({"topic": "bows"})
+    made.set_metadata({"topic": "bows"})
     Conversation("../../Etc/passwd\n\x1b", model=Scripted(says("No.")), store=held).send("Hello!")
     held.close()
     return store

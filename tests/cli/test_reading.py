@@ -63,7 +63,7 @@ def talk(store: Store, name: str, *pairs: tuple[str, str], **more: Any) -> Conve
 def filled(store: str) -> str:
     held = store_at(store)
     talk(held, "bows", ("How do I hold the bow?", "With a round thumb, and as lightly as you can."))
-    talk(held, "titled", ("Hello!", "Hi.")).describe({"title": "Strings, and more", "topic": "strings", "n": 7})
+    talk(held, "titled", ("Hello!", "Hi.")).set_metadata({"title": "Strings, and more", "topic": "strings", "n": 7})
     talk(held, "long", ("word " * 100 + "\n\tend", "Well."))
     talk(held, "theirs", ("Hello, I am Ada.", "Hi."), owner="ada")
     held.close()
@@ -509,7 +509,7 @@ def test_stored_texts_can_do_nothing_to_a_terminal(
     arguments: list[str], store: str, environment: dict[str, str]
 ) -> None:
     held = store_at(store)
-    talk(held, HOSTILE.replace("\0", ""), (HOSTILE, HOSTILE)).describe({"title": HOSTILE, "x": HOSTILE})
+    talk(held, HOSTILE.replace("\0", ""), (HOSTILE, HOSTILE)).set_metadata({"title": HOSTILE, "x": HOSTILE})
     talk(held, "x", (HOSTILE, HOSTILE)).note(HOSTILE, source=HOSTILE)
     held.close()
     person = Terminal([*arguments, "--store", store], environment | {"TERM": "xterm", "NO_COLOR": "1"})

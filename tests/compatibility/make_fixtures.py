@@ -169,7 +169,7 @@ def stop_in_the_middle(talk: Any, message: str, **more: Any) -> Any:
 
 def write_tools(store: Any) -> None:
     talk, _ = conversation(store, "tools", *exchange("openai-chat"), tools=TOOLS)
-    talk.describe({"title": "Bögen", "lesson": 7, "nested": {"liked": True}})
+    talk.set_metadata({"title": "Bögen", "lesson": 7, "nested": {"liked": True}})
     talk.note("Ada has opened lesson 3", source="lesson app", meta={"screen": 3})
     CLOCK.tick()
     # The instruction of a turn with tools is stored after its message.
@@ -180,7 +180,7 @@ def write_tools(store: Any) -> None:
         key="request-1",
         meta={"channel": "web"},
     )
-    talk.describe({"liked": True}, entry=first.entries[-1].id)
+    talk.set_metadata({"liked": True}, entry=first.entries[-1].id)
     CLOCK.tick()
     talk.send([System("From now on, answer in one sentence."), "What is a fugue?"], system=SYSTEM)
     CLOCK.tick()
@@ -345,7 +345,7 @@ def write_others(store: Any) -> None:
     talk, _ = conversation(store, "failed", two_calls("openai-chat"), RequestRefused("no", status=403), tools=TOOLS)
     with contextlib.suppress(TurnFailed):
         talk.send("2 + 3, and what is a Bogen?", key="request-3")
-    conversation(store, "nothing yet")[0].describe({"title": "Later"})
+    conversation(store, "nothing yet")[0].set_metadata({"title": "Later"})
     conversation(store, "tools", owner="bob")[0].send("Hello, I'm Bob.")
     conversation(store, "it's open", owner="")[0].send("Hello.")
     Archive(store, owner="ada").load(json.dumps(GO, separators=(",", ":")).encode(), id="go")

@@ -43,7 +43,7 @@ def sent(one: AsyncConversation) -> str:
 async def test_a_conversation_without_entries_can_be_described(store: Store) -> None:
     one = talk(store)
     assert await one.meta() == {}
-    await one.describe({"title": "Bows"})
+    await one.set_metadata({"title": "Bows"})
     assert (await one.meta(), await one.history()) == ({"title": "Bows"}, [])
     await one.send("x")
     assert (await one.meta(), len(await one.history())) == ({"title": "Bows"}, 2)
@@ -52,15 +52,15 @@ async def test_a_conversation_without_entries_can_be_described(store: Store) -> 
 async def test_describing_replaces_what_was_there(store: Store) -> None:
     one = talk(store)
     await one.send("x")
-    await one.describe({"title": "Bows"})
-    await one.describe({"lesson": 7})
+    await one.set_metadata({"title": "Bows"})
+    await one.set_metadata({"lesson": 7})
     assert await one.meta() == {"lesson": 7}
 
 
 async def test_describing_does_not_disturb_a_turn(store: Store) -> None:
     one, other = talk(store), talk(store)
     await one.send("x")
-    await other.describe({"title": "Bows"})
+    await other.set_metadata({"title": "Bows"})
     await one.send("y")
     assert (await one.branches(), len(await one.history())) == (["main"], 4)
 
@@ -68,10 +68,10 @@ async def test_describing_does_not_disturb_a_turn(store: Store) -> None:
 async def test_an_entry_can_be_described_later(store: Store) -> None:
     one = talk(store)
     reply = await one.send("x", meta={"lesson": 3})
-    await one.describe({"liked": True}, entry=reply.entries[-1].id)
+    await one.set_metadata({"liked": True}, entry=reply.entries[-1].id)
     assert [said.meta for said in await one.history()] == [{"lesson": 3}, {"liked": True}]
     with pytest.raises(InputError, match="Entry 'nowhere' of conversation 'c' not found"):
-        await one.describe({}, entry="nowhere")
+        await one.set_metadata({}, entry="nowhere")
 
 
 async def test_entries_are_found_by_the_apps_own_data(store: Store) -> None:
@@ -86,7 +86,7 @@ async def test_entries_are_found_by_the_apps_own_data(store: Store) -> None:
 
 async def test_data_of_the_app_is_never_sent(store: Store) -> None:
     one = talk(store)
-    await one.describe({"secret": "alpha"})
+    await one.set_metadata({"secret": "alpha"})
     await one.send("x", meta={"secret": "beta"})
     await one.send("y")
     assert "alpha" not in sent(one)
@@ -292,9 +292,9 @@ async def test_data_that_is_none_is_refused(store: Store, meta: Any) -> None:
     one = talk(store)
     reply = await one.send("x")
     with pytest.raises(InputError, match="Metadata must be"):
-        await one.describe(meta)
+        await one.set_metadata(meta)
     with pytest.raises(InputError, match="Metadata must be"):
-        await one.describe(meta, entry=reply.entries[0].id)
+        await one.set_metadata(meta, entry=reply.entries[0].id)
     if meta is not None:
         with pytest.raises(InputError, match="Metadata must be"):
             await one.send("y", meta=meta)
@@ -311,7 +311,7 @@ async def test_a_branch_that_is_not_there_is_no_new_one(store: Store) -> None:
         lambda: other.send("y"),
         lambda: other.note("y"),
         lambda: other.history(),
-        lambda: other.describe({}),
+        lambda: other.set_metadata({}),
     ):
         with pytest.raises(InputError, match="has no branch 'zz', but 'main'"):
             await work()

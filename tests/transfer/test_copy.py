@@ -61,8 +61,8 @@ def fill(store: Store, owner: str = "") -> None:
     )
     for number in range(4):
         talk.send(f"Question {number}? " + "And why? " * 20, key=f"key-{number}")
-    talk.describe({"topic": "bows"})
-    talk.describe({"good": True}, entry=talk.history()[1].id)
+    talk.set_metadata({"topic": "bows"})
+    talk.set_metadata({"good": True}, entry=talk.history()[1].id)
     talk.edit(talk.history()[2].id, "Another question?")
     other = Conversation("short", model=Scripted(says("a"), says("b")), store=store, owner=owner, policy=Economy())
     other.send("x")
@@ -131,8 +131,8 @@ def test_a_second_copy_adds_what_is_new(kind: str, make: Make) -> None:
     talk = Conversation("short", model=Scripted(*[says("c")] * 9), store=source, policy=Economy())
     talk.send("z", key="later")
     talk.edit(talk.history()[0].id, "w")
-    talk.describe({"title": "Short"})
-    talk.describe({"n": 1}, entry=talk.history()[0].id)
+    talk.set_metadata({"title": "Short"})
+    talk.set_metadata({"n": 1}, entry=talk.history()[0].id)
     done = Archive(source).copy_to(target)
     assert sorted((each.id, each.how) for each in done.conversations) == [("lesson", "here"), ("short", "grown")]
     assert same(source, target, "lesson", "short")
@@ -156,8 +156,8 @@ def test_metadata_added_only_in_the_target_stays(make: Make) -> None:
     fill(source)
     there = Archive(target)
     Archive(source).copy_to(target)
-    there.describe("short", {"title": "Mine"})
-    there.describe("short", {"starred": True}, entry=there.history("short")[1].id)
+    there.set_metadata("short", {"title": "Mine"})
+    there.set_metadata("short", {"starred": True}, entry=there.history("short")[1].id)
     for _ in range(2):
         done = Archive(source).copy_to(target)
         assert (done.count("here"), done.left) == (2, [])
@@ -173,7 +173,7 @@ def test_a_value_that_the_source_has_changed_is_changed(make: Make) -> None:
     source, target = make("memory"), make("sqlite")
     fill(source)
     Archive(source).copy_to(target)
-    Archive(source).describe("lesson", {"topic": "strings"})
+    Archive(source).set_metadata("lesson", {"topic": "strings"})
     assert not Archive(source).copy_to(target).left
     assert Archive(target).meta("lesson") == {"topic": "strings"}
 

@@ -4,7 +4,7 @@
     for each in archive.conversations():
         print(each.id, archive.history(each.id)[0].text)
 
-Methods that take the id of a conversation raise `InputError` if the conversation does not exist.
+Methods that take the id of a conversation raise `NotFound` if the conversation does not exist.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from longtalk.branches.branch import AsyncBranch
 from longtalk.context.costs import CostReceipt, Meter, complete_receipts
 from longtalk.context.epochs import Epoch
 from longtalk.context.manifest import restore_runs
-from longtalk.errors import InputError
+from longtalk.errors import CorruptStore, InputError, NotFound
 from longtalk.stores import open_default_store
 from longtalk.stores.base import MAIN, BranchHead, ConversationInfo, DeletionReceipt, PlacedRecord, SearchHit, Store
 from longtalk.stores.checks import check_parents, meta_matches
@@ -141,7 +141,7 @@ class AsyncArchive:
         return restore_runs(read_manifest(data), await self._read_epochs(conversation, branch)) if data else ()
 
     async def metrics(self, conversation: str, *, branch: str = MAIN) -> list[Metrics]:
-        """Return the tokens and the cost of each turn of a branch, oldest turn first."""
+        """Return the tokens and the cost of each turn of a branch that a model was asked in, oldest turn first."""
         head = await self._read_head(conversation, branch)
         turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, head.size)
         manifests = await self._call(self.store.manifests, conversation, branch, 0, head.size)
@@ -149,7 +149,7 @@ class AsyncArchive:
         if (await self._read_head(conversation, branch)).revision != head.revision:
             # The branch changed between these reads, so a turn could look complete without its cost: read again.
             return await self.metrics(conversation, branch=branch)
-        return [build_metrics(turn, manifests.get(turn.id, b""), epochs) for _, turn in turns]
+        return [build_metrics(turn, manifests.get(turn.id, b""), epochs) for _, turn in turns if turn.model]
 
     async def receipts(self, conversation: str, *, branch: str = MAIN) -> list[CostReceipt]:
         """Return a cost receipt for each time the context was compacted to save money, oldest first.
@@ -176,7 +176,7 @@ class AsyncArchive:
         return total
 
     async def verify(self, conversation: str) -> None:
-        """Check a stored conversation; if anything is damaged, raise `InputError` with a list of all problems.
+        """Check a stored conversation; if anything is damaged, raise `CorruptStore` with a list of all problems.
 
         The check covers checksums, the links between entries, and whether every tool result has its call.
         """
@@ -190,7 +190,7 @@ class AsyncArchive:
             except ValueError as problem:
                 damage.append(f"on branch {head.branch!r}, {problem}")
         if damage:
-            raise InputError(f"Conversation {conversation!r} is damaged: {'; '.join(dict.fromkeys(damage))}.")
+            raise CorruptStore(f"Conversation {conversation!r} is damaged: {'; '.join(dict.fromkeys(damage))}.")
 
     # Exporting and importing
 
@@ -209,7 +209,7 @@ class AsyncArchive:
             raise InputError(f"`format` must be 'md', 'json' or 'jsonl', not {format!r}.")
         talk = await self.talk(conversation)
         if all(part.name != branch for part in talk.branches):
-            raise InputError(f"Conversation {conversation!r} has no branch {branch!r}.")
+            raise NotFound(f"Conversation {conversation!r} has no branch {branch!r}.")
         if format == "md":
             from longtalk.transfer.markdown import to_markdown
 
@@ -268,7 +268,7 @@ class AsyncArchive:
 
     # Changing
 
-    async def describe(self, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
+    async def set_metadata(self, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
         """Replace the metadata of a conversation or, with `entry`, of one entry. Metadata is never sent to a model."""
         check_meta(meta)
         found = await call_store(self.store, lambda: self.store.describe(self.owner, conversation, meta, entry=entry))
@@ -332,7 +332,7 @@ class AsyncArchive:
     async def _read_head(self, conversation: str, branch: str) -> BranchHead:
         head: BranchHead | None = await self._call(self.store.head, conversation, branch)
         if head is None:
-            raise InputError(f"Branch {branch!r} of conversation {conversation!r} not found.")
+            raise NotFound(f"Branch {branch!r} of conversation {conversation!r} not found.")
         return head
 
     async def _read_entries(self, conversation: str, branch: str) -> list[Entry]:
@@ -356,6 +356,6 @@ def _replace_content(entry: Entry, text: str) -> bytes:
         return b"{}"
 
 
-def _not_found_error(conversation: str, entry: str | None = None) -> InputError:
+def _not_found_error(conversation: str, entry: str | None = None) -> NotFound:
     what = f"Conversation {conversation!r}" if entry is None else f"Entry {entry!r} of conversation {conversation!r}"
-    return InputError(f"{what} not found.")
+    return NotFound(f"{what} not found.")

@@ -72,6 +72,8 @@ def history(
     A sealed state needs the `seal` that it was sealed with. `max_state` is the maximum size of the uncompressed state,
     in bytes.
     """
+    if states.is_empty(state):
+        return []
     transcript = states.decode(seal.open(state) if seal else state, wires=NAMES, max_bytes=max_state)
     return to_history(transcript, transcript.turns)
 

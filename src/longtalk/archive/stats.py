@@ -27,7 +27,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     turns: Mapping[str, int] = {}
     """The number of turns by status."""
     models: Mapping[str, int] = {}
-    """The number of turns by model."""
+    """The number of turns by model. Turns that were added without a model call have none."""
     usage: Usage = Usage()
     """The tokens of all model calls, as the providers reported them."""
     cost: float | None = None
@@ -68,10 +68,12 @@ def count_conversation(export: ConversationExport, manifests: Mapping[str, bytes
         entries=len(entries),
         bytes=sum(len(entry.native) for entry in entries),
         turns=_count_values(turn.status for turn in turns.values()),
-        models=_count_values(turn.model for turn in turns.values()),
+        models=_count_values(turn.model for turn in turns.values() if turn.model),
         usage=sum((read_usage(raw, wire) for raw, wire in reports), Usage()),
         cost=_add_known((*costs.values(), *[each.cost for each in summaries])),
-        unpriced=sum(costs[turn.id] is None for turn in turns.values() if turn.usage or turn.id in wires)
+        unpriced=sum(
+            costs[turn.id] is None for turn in turns.values() if turn.usage or (turn.model and turn.id in wires)
+        )
         + sum(each.cost is None for each in summaries),
     )
 

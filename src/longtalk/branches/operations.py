@@ -15,7 +15,7 @@ import msgspec
 
 from longtalk._util.concurrency import call_store, sleep
 from longtalk.branches.branch import AsyncBranch, place_record
-from longtalk.errors import Busy, InputError
+from longtalk.errors import Busy, InputError, NotFound
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedTurn
 from longtalk.transcript.transcript import Entry, Transcript, Turn, new_id, now
 from longtalk.turn.draft import mark_interrupted
@@ -27,14 +27,17 @@ WAIT = 0.05
 async def list_branch_names(stored: AsyncBranch) -> list[str]:
     """Return the names of all branches of the conversation."""
     found: list[BranchHead] = await stored.call(stored.store.branches)
+    if not found:
+        # Raises `NotFound` if it has to exist.
+        await stored.head()
     return [head.branch for head in found]
 
 
 async def check_new(stored: AsyncBranch) -> None:
-    """Raise `InputError` if this is a branch of a conversation that has others and not this one."""
+    """Raise `NotFound` if this is a branch of a conversation that has others and not this one."""
     others = await list_branch_names(stored)
     if others and stored.branch not in others:
-        raise InputError(
+        raise NotFound(
             f"{stored.conversation!r} has no branch {stored.branch!r}, but {', '.join(map(repr, others))}. "
             "`fork` makes one."
         )
@@ -55,7 +58,7 @@ async def fork_branch(stored: AsyncBranch, at: str | None = None, *, name: str |
     """Create a branch that ends with an entry or a turn; by default it has everything but a turn that runs."""
     head, runs = await _check_running(stored)
     if head is None:
-        raise InputError(f"There is nothing to fork: {stored.conversation!r} has no branch {stored.branch!r}.")
+        raise NotFound(f"There is nothing to fork: {stored.conversation!r} has no branch {stored.branch!r}.")
     if at is not None or (head.turn is not None and runs):
         # A turn that is still running is left out.
         return await _create_branch(
@@ -196,7 +199,7 @@ def _find_range(said: Sequence[Entry], name: str) -> tuple[int, int]:
     """Return where an entry or a turn begins on a branch, and where it ends."""
     found = [i for i, entry in enumerate(said) if name in (entry.id, entry.turn)]
     if not found:
-        raise InputError(f"There is no entry or turn {name!r} on this branch.")
+        raise NotFound(f"There is no entry or turn {name!r} on this branch.")
     return found[0], found[-1] + 1
 
 
@@ -210,5 +213,5 @@ def _find_message_end(said: Sequence[Entry], turn: str | None) -> int:
     turn = turn or next((entry.turn for entry in reversed(said) if entry.role == "user"), "")
     asked = [i for i, entry in enumerate(said) if entry.turn == turn and entry.role == "user"]
     if not asked:
-        raise InputError(f"There is no message of a user in the turn {turn!r}.")
+        raise NotFound(f"There is no message of a user in the turn {turn!r}.")
     return asked[-1] + 1

@@ -18,12 +18,14 @@ from longtalk.errors import BadState, InputError
 from longtalk.notices import Notice
 from longtalk.observation import OnEvent
 from longtalk.policies import KeepAll, Policy
+from longtalk.policies.base import find_brief_keeper
 from longtalk.providers.base import AsyncProvider
 from longtalk.reply import Reply
 from longtalk.state import codec as states
 from longtalk.state.sealing import BoundSeal, Seal
 from longtalk.tokens import Counter
 from longtalk.transcript.transcript import Transcript, now
+from longtalk.transfer.append import NativeMessages, append_messages, read_messages
 from longtalk.turn.draft import add_event
 from longtalk.turn.engine import AsyncEngine, TurnArguments, check_choice
 from longtalk.turn.message import Message
@@ -147,6 +149,29 @@ class AsyncChat:
             pass
         return events.reply
 
+    async def resume(
+        self,
+        *,
+        state: bytes,
+        system: str | None = None,
+        instruction: str | None = None,
+        tools: Iterable[Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        max_rounds: int = 10,
+        seal: Seal | BoundSeal | None = None,
+    ) -> Reply:
+        """Go on with a turn that was cut off, or answer what was added without an answer. As `send` otherwise."""
+        return await self.send(
+            None,
+            state=state,
+            system=system,
+            instruction=instruction,
+            tools=tools,
+            options=options,
+            max_rounds=max_rounds,
+            seal=seal,
+        )
+
     def stream(
         self,
         message: Message | None,
@@ -194,6 +219,24 @@ class AsyncChat:
         return state_writer(seal)(
             add_event(transcript, event(text, source=source, at=now()), self.provider.wire, self._engine.counter)
         )
+
+    async def append(
+        self, messages: NativeMessages, *, state: bytes | None = None, seal: Seal | BoundSeal | None = None
+    ) -> bytes:
+        """Add messages of any role, without a model call, as if they had been said. Returns the next state.
+
+        `messages` are in the provider's form: objects with a role, their exact JSON as bytes, or `System(…)`. Tool
+        results follow their calls, and only the last answer may have calls that wait. A state that can't be read
+        always raises here.
+        """
+        seal = seal or self._seal
+        transcript = read_state(state, seal, max_bytes=self._max_state)
+        new = read_messages(messages, self.provider.wire, neutralize=find_brief_keeper(self._engine.policy))
+        return state_writer(seal)(append_messages(transcript, new, self._engine.counter))
+
+    async def from_messages(self, messages: NativeMessages, *, seal: Seal | BoundSeal | None = None) -> bytes:
+        """Return the state of a conversation that begins with these messages. As `append` to an empty state."""
+        return await self.append(messages, seal=seal)
 
     async def pin(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
         """Keep an entry, with its exchange, whatever the policy leaves out. Returns the next state.

@@ -23,8 +23,8 @@ MAX_OPEN_CALLS = 10_000
 
 
 def read_state(state: bytes | None, seal: AnySeal, *, max_bytes: int) -> Transcript:
-    """Return the transcript that a state holds. Raises `BadState`."""
-    if state is None:
+    """Return the transcript that a state holds; None and no bytes are an empty one. Raises `BadState`."""
+    if state is None or codec.is_empty(state):
         return Transcript()
     try:
         transcript = codec.decode(seal.open(state) if seal else state, wires=NAMES, max_bytes=max_bytes)

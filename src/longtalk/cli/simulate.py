@@ -97,7 +97,7 @@ def _load_conversation(store: str | None, owner: str, name: str | None) -> Conve
 def _choose_models(recorded: Transcript) -> Sequence[str]:
     """Return the models of the conversation that have known prices, latest first; if it has none, default models."""
     found = []
-    for label in dict.fromkeys(turn.model for turn in reversed(recorded.turns)):
+    for label in dict.fromkeys(turn.model for turn in reversed(recorded.turns) if turn.model):
         # Imported messages may name a model without its provider.
         model = registry.find(label) or registry.find(f"openai-chat:{label}")
         if model is not None and model.prices is not None and model.label not in found:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import takewhile
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import msgspec
 
@@ -21,6 +20,7 @@ from longtalk._util.concurrency import Jobs, call_store
 from longtalk.archive.archive import AsyncArchive, Format
 from longtalk.archive.history import HistoryEntry
 from longtalk.archive.metrics import Metrics
+from longtalk.branches.append import append_turns
 from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.operations import (
     branch_before,
@@ -37,39 +37,43 @@ from longtalk.branches.turn_writer import AsyncTurnWriter
 from longtalk.context.costs import CostReceipt
 from longtalk.conversation.brief import AsyncTalkBrief
 from longtalk.conversation.marks import AsyncMarks
-from longtalk.conversation.request import AsyncStoredStream, OnBusy, StartedTurn, TurnRequest, turn_of
+from longtalk.conversation.replay import replay_turn
+from longtalk.conversation.request import (
+    AsyncStoredStream,
+    OnBusy,
+    ResumeArguments,
+    SendArguments,
+    StartedTurn,
+    TurnRequest,
+    turn_of,
+)
 from longtalk.conversation.session import AsyncBranchSession
 from longtalk.errors import Busy, InputError, KeyReused
 from longtalk.notices import Notice
 from longtalk.observation import OnEvent
 from longtalk.policies import KeepAll, Policy
+from longtalk.policies.base import find_brief_keeper
 from longtalk.providers.base import AsyncProvider
 from longtalk.reply import StoredReply
 from longtalk.stores.base import MAIN, Commit, HeadMoved, KeyedTurn, Store
 from longtalk.tokens import Counter
 from longtalk.transcript.manifest import Run
-from longtalk.transcript.pack import Pack
-from longtalk.transcript.transcript import Entry, Transcript, Turns, now
-from longtalk.turn.draft import Draft, add_event
+from longtalk.transcript.transcript import Transcript, now
+from longtalk.transfer.append import NativeMessages, append_messages, read_messages
+from longtalk.turn.draft import add_event
 from longtalk.turn.engine import AsyncEngine
 from longtalk.turn.message import Message
-from longtalk.turn.output import OutputType
 from longtalk.turn.runner import MAX_RETRIES, AsyncTurnRunner
 from longtalk.turn.stream import AsyncStream
-from longtalk.wires import WIRES
-from longtalk.wires.entries import view_entry
 from longtalk.wires.neutral import event
-from longtalk.wires.protocol import Answer
-
-STEP = 32
-"""The number of entries of a turn that are read at once."""
 
 
 class AsyncConversation(AsyncMarks):
     """One conversation in a store, and the model that it is held with.
 
     `owner` is whose it is: the same id of another owner is another conversation. `store` is one of `longtalk.stores`;
-    without one, a SQLite file in the user's data folder. The other arguments are those of `AsyncChat`.
+    without one, a SQLite file in the user's data folder. With `create=False`, one that the owner has not begun raises
+    `NotFound` when it is first used. The other arguments are those of `AsyncChat`.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class AsyncConversation(AsyncMarks):
         owner: str = "",
         store: Store | None = None,
         branch: str = MAIN,
+        create: bool = True,
         policy: Policy = KeepAll(),  # noqa: B008
         tools: Iterable[Any] = (),
         options: Mapping[str, Any] | None = None,
@@ -111,7 +116,7 @@ class AsyncConversation(AsyncMarks):
             max_retries=max_retries,
             on_event=on_event,
         )
-        self._stored = AsyncBranch(self._archive.store, owner, id, branch, policy)
+        self._stored = AsyncBranch(self._archive.store, owner, id, branch, policy, create=create)
         self._jobs = Jobs()
 
     def __repr__(self) -> str:
@@ -166,12 +171,11 @@ class AsyncConversation(AsyncMarks):
             meta=meta,
             on_busy=on_busy,
         )
-        events = AsyncStoredStream(lambda: self._begin(given), stream=False)
-        # Closed, whatever happens between two events.
-        async with events:
-            async for _ in events:
-                pass
-        return events.reply
+        return await self._play(given)
+
+    async def resume(self, **arguments: Unpack[ResumeArguments]) -> StoredReply:
+        """Go on with a turn that was cut off, or answer what was added without an answer. As `send` otherwise."""
+        return await self._play(TurnRequest(message=None, **arguments))
 
     def stream(
         self,
@@ -218,6 +222,25 @@ class AsyncConversation(AsyncMarks):
 
         return (await change_branch(self._stored, change, meta=meta))[-1].id
 
+    async def append(self, messages: NativeMessages) -> list[str]:
+        """Add messages of any role, without a model call, as if they had been said; returns the ids of their entries.
+
+        As `AsyncChat.append`. On an empty conversation they are its beginning. While a turn runs, it waits for its end.
+        """
+        new = read_messages(messages, self._engine.provider.wire, neutralize=find_brief_keeper(self._engine.policy))
+        counter = self._engine.counter
+        added = await append_turns(self._stored, lambda before: append_messages(before, new, counter))
+        return [entry.id for entry in added]
+
+    async def _play(self, given: TurnRequest) -> StoredReply:
+        """Play a turn to its end."""
+        events = AsyncStoredStream(lambda: self._begin(given), stream=False)
+        # Closed, whatever happens between two events.
+        async with events:
+            async for _ in events:
+                pass
+        return events.reply
+
     async def _begin(self, given: TurnRequest) -> StartedTurn:
         """Return a turn that is ready to be played, or the reply of the same request if it was played before."""
         request = given.to_keyed_request()
@@ -230,7 +253,7 @@ class AsyncConversation(AsyncMarks):
                 if keyed.request.body and keyed.request != request:
                     raise KeyReused(f"The key {keyed.request.key!r} was used before, for something else.")
                 if keyed.turn.status == "complete":
-                    return await self._replay(keyed, given)
+                    return await replay_turn(self._stored, self._engine, keyed, given)
                 # What was read before may be older than the turn.
                 self._stored.forget()
             head, transcript = await self._stored.load()
@@ -268,49 +291,27 @@ class AsyncConversation(AsyncMarks):
             started.draft = started.draft.notice(Notice("branched", text))
         return started
 
-    async def _replay(self, keyed: KeyedTurn, given: TurnRequest) -> StoredReply:
-        """Return the reply of a turn that is complete."""
-        # One that was cut off may have gone on elsewhere, and a rewind leaves its end on another branch.
-        entries: list[Entry] = []
-        for name in await self.branches():
-            found = await self._read_turn_entries(name, keyed)
-            entries = found if len(found) > len(entries) else entries
-        provider = self._engine.provider
-        said = [entry for entry in entries if entry.role == "assistant"]
-        answer = Answer(said[-1].native, view_entry(said[-1]), keyed.turn.finish) if said else None
-        wire = WIRES[said[-1].wire] if said else provider.wire
-        transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(keyed.turn,)))
-        prices = self._engine.prices(given.options) if provider.label == keyed.turn.model else None
-        draft = Draft(wire=wire, transcript=transcript, turn=keyed.turn, answer=answer, prices=prices)
-        return StoredReply(draft if given.output is None else OutputType(given.output).check(draft, last=True))
-
-    async def _read_turn_entries(self, branch: str, keyed: KeyedTurn) -> list[Entry]:
-        """Return the entries of a turn that a branch has."""
-        entries: list[Entry] = []
-        while True:
-            # Mostly there are few, and the conversation after them may be long.
-            position = keyed.position + len(entries)
-            pack: Pack = await self._stored.call(self._stored.store.read, branch, position, position + STEP)
-            found = list(takewhile(lambda entry: entry.turn == keyed.turn.id, pack.entries()))
-            entries += found
-            if len(found) < STEP:
-                return entries
-
     # Branches
 
     async def fork(self, at: str | None = None, *, name: str | None = None) -> AsyncConversation:
         """Create a branch with this branch's entries up to the one with an id, or to the end of a turn with that id."""
         return self._open_branch(await fork_branch(self._stored, at, name=name))
 
-    async def edit(self, entry: str, message: Message, **arguments: Any) -> tuple[AsyncConversation, StoredReply]:
-        """Replace an earlier message: return a new branch, and the reply to the new message on it."""
+    async def edit(
+        self, entry: str, message: Message, **arguments: Unpack[SendArguments]
+    ) -> tuple[AsyncConversation, StoredReply]:
+        """Replace an earlier message: return a new branch, and the reply to the new message on it. As `send`."""
+        given = TurnRequest(message=message, **arguments)
         branch = self._open_branch(await branch_before(self._stored, entry))
-        return branch, await branch.send(message, **arguments)
+        return branch, await branch._play(given)
 
-    async def regenerate(self, turn: str | None = None, **arguments: Any) -> tuple[AsyncConversation, StoredReply]:
-        """Answer the last message again, or that of a turn: return a new branch, and the reply on it."""
+    async def regenerate(
+        self, turn: str | None = None, **arguments: Unpack[ResumeArguments]
+    ) -> tuple[AsyncConversation, StoredReply]:
+        """Answer the last message again, or that of a turn: return a new branch, and the reply on it. As `resume`."""
+        given = TurnRequest(message=None, **arguments)
         branch = self._open_branch(await branch_unanswered(self._stored, turn))
-        return branch, await branch.send(None, **arguments)
+        return branch, await branch._play(given)
 
     async def rewind(self, to: str) -> str:
         """Continue from an earlier entry. Return the name of a new branch that keeps what came after it."""
@@ -340,7 +341,9 @@ class AsyncConversation(AsyncMarks):
 
     async def manifest(self, turn: str) -> tuple[Run, ...]:
         """Return the manifest of a turn's last request: how each entry was sent, and why. Empty if it was not kept."""
-        return await self._archive.manifest(self.id, turn, branch=self.branch)
+        # `head` raises `NotFound` if the conversation has to exist.
+        found = await self._archive.manifest(self.id, turn, branch=self.branch)
+        return found if found or await self._stored.head() else ()
 
     async def receipts(self) -> list[CostReceipt]:
         """Return the expected costs, actual costs and savings of each epoch that began to save money."""
@@ -357,7 +360,7 @@ class AsyncConversation(AsyncMarks):
         """The app's own data on this conversation."""
         return {} if await self._stored.head() is None else await self._archive.meta(self.id)
 
-    async def describe(self, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
+    async def set_metadata(self, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
         """Replace the app's own data on this conversation, or on one of its entries. It is never sent to a model."""
         check_meta(meta)
         if entry is None and await self._stored.head() is None:
@@ -367,10 +370,10 @@ class AsyncConversation(AsyncMarks):
             with contextlib.suppress(HeadMoved):
                 await call_store(self._stored.store, partial(self._stored.write, commit))
                 return
-        await self._archive.describe(self.id, meta, entry=entry)
+        await self._archive.set_metadata(self.id, meta, entry=entry)
 
     async def verify(self) -> None:
-        """Raise `InputError` unless all is as it was written: checksums, parents, calls and their results."""
+        """Raise `CorruptStore` unless all is as it was written: checksums, parents, calls and their results."""
         await self._archive.verify(self.id)
 
     async def aclose(self) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from longtalk._util import json_bytes
 from longtalk._util.checks import check_meta
@@ -18,6 +18,26 @@ from longtalk.turn.runner import AsyncTurnRunner
 from longtalk.turn.stream import AsyncStream
 
 OnBusy: TypeAlias = Literal["reject", "wait", "fork"]
+
+
+class ResumeArguments(TypedDict, total=False):
+    """The arguments of a turn without a message of its own, as for `send`."""
+
+    system: str | None
+    instruction: str | None
+    tools: Iterable[Any] | None
+    options: Mapping[str, Any] | None
+    max_rounds: int
+    output: Any
+    key: str | None
+    on_busy: OnBusy
+
+
+class SendArguments(ResumeArguments, total=False):
+    """The arguments of a turn besides its message, as for `send`."""
+
+    brief: Mapping[str, Any] | None
+    meta: Mapping[str, Any] | None
 
 
 class TurnRequest(TurnArguments, frozen=True, kw_only=True):

@@ -121,6 +121,11 @@ def decode(state: bytes, *, wires: Container[str], part: bool = False, max_bytes
     return READERS[_read_version(state)](state, wires, part, max_bytes)
 
 
+def is_empty(state: bytes) -> bool:
+    """Return True if these are no bytes at all: the state of a conversation in which nothing was said."""
+    return isinstance(state, bytes | bytearray | memoryview) and len(state) == 0
+
+
 def digest_part(transcript: Transcript) -> bytes:
     """Return the digest that `digest_encoded_part` returns for this transcript once it is encoded as a shed part."""
     digest = hashlib.sha256()
@@ -139,6 +144,8 @@ def digest_encoded_part(part: bytes) -> bytes:
 def peek(state: bytes) -> Peek:
     """Return the version, revision, times and sizes of a state without decoding its content."""
     state = _to_bytes(state)
+    if is_empty(state):
+        return Peek(version=VERSION, revision=0, created=0, updated=0, size=0)
     if state.startswith(SEALED):
         seen = peek_sealed(state)
         return Peek(seen.version, seen.revision, seen.created, seen.updated, seen.size)

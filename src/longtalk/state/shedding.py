@@ -147,6 +147,8 @@ def _open_argument(
     data: bytes, seal: Seal | BoundSeal | None, argument: int, max_state: int
 ) -> tuple[bytes, Transcript]:
     """Return the plain bytes and the transcript in an argument of `join`. `argument` is its number, 0 for the state."""
+    if not argument and states.is_empty(data):
+        return b"", Transcript()
     try:
         plain = seal.open(data) if seal else data
         transcript = states.decode(plain, wires=NAMES, part=argument > 0, max_bytes=max_state)

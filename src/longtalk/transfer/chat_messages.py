@@ -54,7 +54,7 @@ def read_messages(natives: Sequence[bytes], *, id: str, model: str = "") -> Conv
     exchanges: list[list[Entry]] = []
     open_calls: list[str] = []
     for number, native in enumerate(natives, 1):
-        entry, seen = _parse_message(native, number)
+        entry, seen = parse_chat_message(native, number)
         if entry.role == "tool":
             if seen.call_id not in open_calls:
                 raise ValueError(
@@ -94,7 +94,7 @@ def _build_turn(entries: Sequence[Entry], model: str) -> Turn:
     return Turn(id=new_id(), status="interrupted", model=model, started=0, finish="interrupted")
 
 
-def _parse_message(native: bytes, number: int) -> tuple[Entry, MessageView]:
+def parse_chat_message(native: bytes, number: int) -> tuple[Entry, MessageView]:
     """Parse a message; raise `ValueError` if no provider would accept it. `number` identifies it in the error.
 
     A message without content is marked as empty, so that it is kept but not sent.

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from longtalk import Archive, Conversation, Brief, Conversation, Field, Memory, Metrics, Schema
-from longtalk.errors import Deleted, InputError, RequestRefused
+from longtalk.errors import CorruptStore, Deleted, InputError, RequestRefused
 from longtalk.models.prices import FREE, Prices
 from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, OverExchanges
 from longtalk.providers.base import Capabilities
@@ -90,7 +90,7 @@ def test_conversations_are_found_by_the_apps_own_data(store: Store) -> None:
     for i in range(4):
         one = talk(store, id=f"c{i}")
         one.send("x")
-        one.describe({"lesson": i % 2})
+        one.set_metadata({"lesson": i % 2})
     assert {each.id for each in Archive(store).conversations(meta={"lesson": 1})} == {"c1", "c3"}
 
 
@@ -122,7 +122,7 @@ def test_conversations_of_other_owners_are_hidden(store: Store) -> None:
         lambda: archive.talk("c"),
         lambda: archive.delete("c"),
         lambda: archive.redact("c", entry),
-        lambda: archive.describe("c", {}),
+        lambda: archive.set_metadata("c", {}),
     ):
         with pytest.raises(InputError, match="not found"):
             work()
@@ -257,7 +257,7 @@ def test_an_export_can_be_imported_unchanged(store: Store, tmp_path: Path) -> No
         one.send(f"{i}")
     one.note("tuned", source="app")
     one.pin(first.id)
-    one.describe({"title": "Bows"})
+    one.set_metadata({"title": "Bows"})
     one.fork((one.history())[5].id, name="fork")
     other, _ = one.edit((one.history())[6].id, "said otherwise")
     other.send("more")
@@ -311,7 +311,7 @@ def test_an_import_with_an_existing_id_is_rejected(store: Store) -> None:
 def test_the_same_export_again_changes_nothing(store: Store) -> None:
     one = talk(store)
     one.send("x")
-    one.describe({"title": "Bows"})
+    one.set_metadata({"title": "Bows"})
     archive = Archive(store)
     text = (archive.export("c", "jsonl")).encode()
     before = archive.talk("c")
@@ -462,7 +462,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     one.send("hello")
     talk(store, id="other").send("x")
     damage(tmp_path)
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(CorruptStore, match="damaged"):
         Archive(JSONL(tmp_path)).verify("c")
 
 
@@ -471,7 +471,7 @@ def test_a_changed_letter_is_noticed_in_a_database_too(tmp_path: Path) -> None:
     talk(store).send("hello")
     store.close()
     change_letter(tmp_path / "talks.db")
-    with pytest.raises(InputError, match="the entry at position 0 has a wrong checksum"):
+    with pytest.raises(CorruptStore, match="the entry at position 0 has a wrong checksum"):
         Archive(SQLite(tmp_path / "talks.db")).verify("c")
 
 

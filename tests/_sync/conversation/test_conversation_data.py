@@ -43,7 +43,7 @@ def sent(one: Conversation) -> str:
 def test_a_conversation_without_entries_can_be_described(store: Store) -> None:
     one = talk(store)
     assert one.meta() == {}
-    one.describe({"title": "Bows"})
+    one.set_metadata({"title": "Bows"})
     assert (one.meta(), one.history()) == ({"title": "Bows"}, [])
     one.send("x")
     assert (one.meta(), len(one.history())) == ({"title": "Bows"}, 2)
@@ -52,15 +52,15 @@ def test_a_conversation_without_entries_can_be_described(store: Store) -> None:
 def test_describing_replaces_what_was_there(store: Store) -> None:
     one = talk(store)
     one.send("x")
-    one.describe({"title": "Bows"})
-    one.describe({"lesson": 7})
+    one.set_metadata({"title": "Bows"})
+    one.set_metadata({"lesson": 7})
     assert one.meta() == {"lesson": 7}
 
 
 def test_describing_does_not_disturb_a_turn(store: Store) -> None:
     one, other = talk(store), talk(store)
     one.send("x")
-    other.describe({"title": "Bows"})
+    other.set_metadata({"title": "Bows"})
     one.send("y")
     assert (one.branches(), len(one.history())) == (["main"], 4)
 
@@ -68,10 +68,10 @@ def test_describing_does_not_disturb_a_turn(store: Store) -> None:
 def test_an_entry_can_be_described_later(store: Store) -> None:
     one = talk(store)
     reply = one.send("x", meta={"lesson": 3})
-    one.describe({"liked": True}, entry=reply.entries[-1].id)
+    one.set_metadata({"liked": True}, entry=reply.entries[-1].id)
     assert [said.meta for said in one.history()] == [{"lesson": 3}, {"liked": True}]
     with pytest.raises(InputError, match="Entry 'nowhere' of conversation 'c' not found"):
-        one.describe({}, entry="nowhere")
+        one.set_metadata({}, entry="nowhere")
 
 
 def test_entries_are_found_by_the_apps_own_data(store: Store) -> None:
@@ -86,7 +86,7 @@ def test_entries_are_found_by_the_apps_own_data(store: Store) -> None:
 
 def test_data_of_the_app_is_never_sent(store: Store) -> None:
     one = talk(store)
-    one.describe({"secret": "alpha"})
+    one.set_metadata({"secret": "alpha"})
     one.send("x", meta={"secret": "beta"})
     one.send("y")
     assert "alpha" not in sent(one)
@@ -292,9 +292,9 @@ def test_data_that_is_none_is_refused(store: Store, meta: Any) -> None:
     one = talk(store)
     reply = one.send("x")
     with pytest.raises(InputError, match="Metadata must be"):
-        one.describe(meta)
+        one.set_metadata(meta)
     with pytest.raises(InputError, match="Metadata must be"):
-        one.describe(meta, entry=reply.entries[0].id)
+        one.set_metadata(meta, entry=reply.entries[0].id)
     if meta is not None:
         with pytest.raises(InputError, match="Metadata must be"):
             one.send("y", meta=meta)
@@ -311,7 +311,7 @@ def test_a_branch_that_is_not_there_is_no_new_one(store: Store) -> None:
         lambda: other.send("y"),
         lambda: other.note("y"),
         lambda: other.history(),
-        lambda: other.describe({}),
+        lambda: other.set_metadata({}),
     ):
         with pytest.raises(InputError, match="has no branch 'zz', but 'main'"):
             work()

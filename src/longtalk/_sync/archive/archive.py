@@ -5,7 +5,7 @@
     for each in archive.conversations():
         print(each.id, archive.history(each.id)[0].text)
 
-Methods that take the id of a conversation raise `InputError` if the conversation does not exist.
+Methods that take the id of a conversation raise `NotFound` if the conversation does not exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from longtalk._sync.branches.branch import Branch
 from longtalk.context.costs import CostReceipt, Meter, complete_receipts
 from longtalk.context.epochs import Epoch
 from longtalk.context.manifest import restore_runs
-from longtalk.errors import InputError
+from longtalk.errors import CorruptStore, InputError, NotFound
 from longtalk.stores import open_default_store
 from longtalk.stores.base import MAIN, BranchHead, ConversationInfo, DeletionReceipt, PlacedRecord, SearchHit, Store
 from longtalk.stores.checks import check_parents, meta_matches
@@ -142,7 +142,7 @@ class Archive:
         return restore_runs(read_manifest(data), self._read_epochs(conversation, branch)) if data else ()
 
     def metrics(self, conversation: str, *, branch: str = MAIN) -> list[Metrics]:
-        """Return the tokens and the cost of each turn of a branch, oldest turn first."""
+        """Return the tokens and the cost of each turn of a branch that a model was asked in, oldest turn first."""
         head = self._read_head(conversation, branch)
         turns: list[tuple[int, Turn]] = self._call(self.store.turns, conversation, branch, 0, head.size)
         manifests = self._call(self.store.manifests, conversation, branch, 0, head.size)
@@ -150,7 +150,7 @@ class Archive:
         if (self._read_head(conversation, branch)).revision != head.revision:
             # The branch changed between these reads, so a turn could look complete without its cost: read again.
             return self.metrics(conversation, branch=branch)
-        return [build_metrics(turn, manifests.get(turn.id, b""), epochs) for _, turn in turns]
+        return [build_metrics(turn, manifests.get(turn.id, b""), epochs) for _, turn in turns if turn.model]
 
     def receipts(self, conversation: str, *, branch: str = MAIN) -> list[CostReceipt]:
         """Return a cost receipt for each time the context was compacted to save money, oldest first.
@@ -177,7 +177,7 @@ class Archive:
         return total
 
     def verify(self, conversation: str) -> None:
-        """Check a stored conversation; if anything is damaged, raise `InputError` with a list of all problems.
+        """Check a stored conversation; if anything is damaged, raise `CorruptStore` with a list of all problems.
 
         The check covers checksums, the links between entries, and whether every tool result has its call.
         """
@@ -191,7 +191,7 @@ class Archive:
             except ValueError as problem:
                 damage.append(f"on branch {head.branch!r}, {problem}")
         if damage:
-            raise InputError(f"Conversation {conversation!r} is damaged: {'; '.join(dict.fromkeys(damage))}.")
+            raise CorruptStore(f"Conversation {conversation!r} is damaged: {'; '.join(dict.fromkeys(damage))}.")
 
     # Exporting and importing
 
@@ -210,7 +210,7 @@ class Archive:
             raise InputError(f"`format` must be 'md', 'json' or 'jsonl', not {format!r}.")
         talk = self.talk(conversation)
         if all(part.name != branch for part in talk.branches):
-            raise InputError(f"Conversation {conversation!r} has no branch {branch!r}.")
+            raise NotFound(f"Conversation {conversation!r} has no branch {branch!r}.")
         if format == "md":
             from longtalk.transfer.markdown import to_markdown
 
@@ -269,7 +269,7 @@ class Archive:
 
     # Changing
 
-    def describe(self, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
+    def set_metadata(self, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
         """Replace the metadata of a conversation or, with `entry`, of one entry. Metadata is never sent to a model."""
         check_meta(meta)
         found = call_store(self.store, lambda: self.store.describe(self.owner, conversation, meta, entry=entry))
@@ -333,7 +333,7 @@ class Archive:
     def _read_head(self, conversation: str, branch: str) -> BranchHead:
         head: BranchHead | None = self._call(self.store.head, conversation, branch)
         if head is None:
-            raise InputError(f"Branch {branch!r} of conversation {conversation!r} not found.")
+            raise NotFound(f"Branch {branch!r} of conversation {conversation!r} not found.")
         return head
 
     def _read_entries(self, conversation: str, branch: str) -> list[Entry]:
@@ -357,6 +357,6 @@ def _replace_content(entry: Entry, text: str) -> bytes:
         return b"{}"
 
 
-def _not_found_error(conversation: str, entry: str | None = None) -> InputError:
+def _not_found_error(conversation: str, entry: str | None = None) -> NotFound:
     what = f"Conversation {conversation!r}" if entry is None else f"Entry {entry!r} of conversation {conversation!r}"
-    return InputError(f"{what} not found.")
+    return NotFound(f"{what} not found.")

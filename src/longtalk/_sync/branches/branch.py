@@ -18,6 +18,7 @@ from longtalk._sync._util.concurrency import call_store
 from longtalk.context.epochs import Epoch, find_epoch, fingerprint_policy
 from longtalk.context.exclusions import list_excluded_positions
 from longtalk.context.measure import has_all_pins, list_pinned_positions
+from longtalk.errors import NotFound
 from longtalk.memory.summary import Summary
 from longtalk.policies import Policy
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, PlacedRecord, Store
@@ -34,12 +35,16 @@ FRESH = 16
 class Branch:
     """A branch of a conversation in a store."""
 
-    def __init__(self, store: Store, owner: str, conversation: str, branch: str, policy: Policy) -> None:
+    def __init__(
+        self, store: Store, owner: str, conversation: str, branch: str, policy: Policy, *, create: bool = True
+    ) -> None:
         self.store = store
         self.owner = owner
         self.conversation = conversation
         self.branch = branch
         self.policy = policy
+        self.create = create
+        """Whether a branch that does not exist is a new one, rather than an error."""
         self._seen: tuple[BranchHead | None, Transcript] | None = None
 
     def call(self, method: Callable[..., Any], *args: Any) -> Any:
@@ -47,8 +52,13 @@ class Branch:
         return call_store(self.store, lambda: method(self.owner, self.conversation, *args))
 
     def head(self) -> BranchHead | None:
-        """Return the head of the branch, read from the store; None if the branch does not exist."""
+        """Return the head of the branch, read from the store; None if the branch does not exist.
+
+        Raises `NotFound` instead if the branch has to exist.
+        """
         head: BranchHead | None = self.call(self.store.head, self.branch)
+        if head is None and not self.create:
+            raise NotFound(f"Conversation {self.conversation!r} not found, or it has no branch {self.branch!r}.")
         return head
 
     def entries(self) -> list[Entry]:
@@ -70,7 +80,7 @@ class Branch:
 
     def get_branch(self, branch: str) -> Branch:
         """Return another branch of the same conversation, by its name."""
-        return Branch(self.store, self.owner, self.conversation, branch, self.policy)
+        return Branch(self.store, self.owner, self.conversation, branch, self.policy, create=self.create)
 
     def forget(self) -> None:
         """Drop the cache, because another writer has changed the branch."""

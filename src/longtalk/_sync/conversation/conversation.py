@@ -12,8 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import takewhile
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import msgspec
 
@@ -22,6 +21,7 @@ from longtalk._sync._util.concurrency import Jobs, call_store
 from longtalk._sync.archive.archive import Archive, Format
 from longtalk.archive.history import HistoryEntry
 from longtalk.archive.metrics import Metrics
+from longtalk._sync.branches.append import append_turns
 from longtalk._sync.branches.branch import Branch
 from longtalk._sync.branches.operations import (
     branch_before,
@@ -38,39 +38,43 @@ from longtalk._sync.branches.turn_writer import TurnWriter
 from longtalk.context.costs import CostReceipt
 from longtalk._sync.conversation.brief import TalkBrief
 from longtalk._sync.conversation.marks import Marks
-from longtalk._sync.conversation.request import StoredStream, OnBusy, StartedTurn, TurnRequest, turn_of
+from longtalk._sync.conversation.replay import replay_turn
+from longtalk._sync.conversation.request import (
+    StoredStream,
+    OnBusy,
+    ResumeArguments,
+    SendArguments,
+    StartedTurn,
+    TurnRequest,
+    turn_of,
+)
 from longtalk._sync.conversation.session import BranchSession
 from longtalk.errors import Busy, InputError, KeyReused
 from longtalk.notices import Notice
 from longtalk.observation import OnEvent
 from longtalk.policies import KeepAll, Policy
+from longtalk.policies.base import find_brief_keeper
 from longtalk.providers.base import Provider
 from longtalk.reply import StoredReply
 from longtalk.stores.base import MAIN, Commit, HeadMoved, KeyedTurn, Store
 from longtalk.tokens import Counter
 from longtalk.transcript.manifest import Run
-from longtalk.transcript.pack import Pack
-from longtalk.transcript.transcript import Entry, Transcript, Turns, now
-from longtalk.turn.draft import Draft, add_event
+from longtalk.transcript.transcript import Transcript, now
+from longtalk.transfer.append import NativeMessages, append_messages, read_messages
+from longtalk.turn.draft import add_event
 from longtalk._sync.turn.engine import Engine
 from longtalk.turn.message import Message
-from longtalk.turn.output import OutputType
 from longtalk._sync.turn.runner import MAX_RETRIES, TurnRunner
 from longtalk._sync.turn.stream import Stream
-from longtalk.wires import WIRES
-from longtalk.wires.entries import view_entry
 from longtalk.wires.neutral import event
-from longtalk.wires.protocol import Answer
-
-STEP = 32
-"""The number of entries of a turn that are read at once."""
 
 
 class Conversation(Marks):
     """One conversation in a store, and the model that it is held with.
 
     `owner` is whose it is: the same id of another owner is another conversation. `store` is one of `longtalk.stores`;
-    without one, a SQLite file in the user's data folder. The other arguments are those of `Chat`.
+    without one, a SQLite file in the user's data folder. With `create=False`, one that the owner has not begun raises
+    `NotFound` when it is first used. The other arguments are those of `Chat`.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Conversation(Marks):
         owner: str = "",
         store: Store | None = None,
         branch: str = MAIN,
+        create: bool = True,
         policy: Policy = KeepAll(),  # noqa: B008
         tools: Iterable[Any] = (),
         options: Mapping[str, Any] | None = None,
@@ -112,7 +117,7 @@ class Conversation(Marks):
             max_retries=max_retries,
             on_event=on_event,
         )
-        self._stored = Branch(self._archive.store, owner, id, branch, policy)
+        self._stored = Branch(self._archive.store, owner, id, branch, policy, create=create)
         self._jobs = Jobs()
 
     def __repr__(self) -> str:
@@ -167,12 +172,11 @@ class Conversation(Marks):
             meta=meta,
             on_busy=on_busy,
         )
-        events = StoredStream(lambda: self._begin(given), stream=False)
-        # Closed, whatever happens between two events.
-        with events:
-            for _ in events:
-                pass
-        return events.reply
+        return self._play(given)
+
+    def resume(self, **arguments: Unpack[ResumeArguments]) -> StoredReply:
+        """Go on with a turn that was cut off, or answer what was added without an answer. As `send` otherwise."""
+        return self._play(TurnRequest(message=None, **arguments))
 
     def stream(
         self,
@@ -219,6 +223,25 @@ class Conversation(Marks):
 
         return (change_branch(self._stored, change, meta=meta))[-1].id
 
+    def append(self, messages: NativeMessages) -> list[str]:
+        """Add messages of any role, without a model call, as if they had been said; returns the ids of their entries.
+
+        As `Chat.append`. On an empty conversation they are its beginning. While a turn runs, it waits for its end.
+        """
+        new = read_messages(messages, self._engine.provider.wire, neutralize=find_brief_keeper(self._engine.policy))
+        counter = self._engine.counter
+        added = append_turns(self._stored, lambda before: append_messages(before, new, counter))
+        return [entry.id for entry in added]
+
+    def _play(self, given: TurnRequest) -> StoredReply:
+        """Play a turn to its end."""
+        events = StoredStream(lambda: self._begin(given), stream=False)
+        # Closed, whatever happens between two events.
+        with events:
+            for _ in events:
+                pass
+        return events.reply
+
     def _begin(self, given: TurnRequest) -> StartedTurn:
         """Return a turn that is ready to be played, or the reply of the same request if it was played before."""
         request = given.to_keyed_request()
@@ -231,7 +254,7 @@ class Conversation(Marks):
                 if keyed.request.body and keyed.request != request:
                     raise KeyReused(f"The key {keyed.request.key!r} was used before, for something else.")
                 if keyed.turn.status == "complete":
-                    return self._replay(keyed, given)
+                    return replay_turn(self._stored, self._engine, keyed, given)
                 # What was read before may be older than the turn.
                 self._stored.forget()
             head, transcript = self._stored.load()
@@ -269,49 +292,27 @@ class Conversation(Marks):
             started.draft = started.draft.notice(Notice("branched", text))
         return started
 
-    def _replay(self, keyed: KeyedTurn, given: TurnRequest) -> StoredReply:
-        """Return the reply of a turn that is complete."""
-        # One that was cut off may have gone on elsewhere, and a rewind leaves its end on another branch.
-        entries: list[Entry] = []
-        for name in self.branches():
-            found = self._read_turn_entries(name, keyed)
-            entries = found if len(found) > len(entries) else entries
-        provider = self._engine.provider
-        said = [entry for entry in entries if entry.role == "assistant"]
-        answer = Answer(said[-1].native, view_entry(said[-1]), keyed.turn.finish) if said else None
-        wire = WIRES[said[-1].wire] if said else provider.wire
-        transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(keyed.turn,)))
-        prices = self._engine.prices(given.options) if provider.label == keyed.turn.model else None
-        draft = Draft(wire=wire, transcript=transcript, turn=keyed.turn, answer=answer, prices=prices)
-        return StoredReply(draft if given.output is None else OutputType(given.output).check(draft, last=True))
-
-    def _read_turn_entries(self, branch: str, keyed: KeyedTurn) -> list[Entry]:
-        """Return the entries of a turn that a branch has."""
-        entries: list[Entry] = []
-        while True:
-            # Mostly there are few, and the conversation after them may be long.
-            position = keyed.position + len(entries)
-            pack: Pack = self._stored.call(self._stored.store.read, branch, position, position + STEP)
-            found = list(takewhile(lambda entry: entry.turn == keyed.turn.id, pack.entries()))
-            entries += found
-            if len(found) < STEP:
-                return entries
-
     # Branches
 
     def fork(self, at: str | None = None, *, name: str | None = None) -> Conversation:
         """Create a branch with this branch's entries up to the one with an id, or to the end of a turn with that id."""
         return self._open_branch(fork_branch(self._stored, at, name=name))
 
-    def edit(self, entry: str, message: Message, **arguments: Any) -> tuple[Conversation, StoredReply]:
-        """Replace an earlier message: return a new branch, and the reply to the new message on it."""
+    def edit(
+        self, entry: str, message: Message, **arguments: Unpack[SendArguments]
+    ) -> tuple[Conversation, StoredReply]:
+        """Replace an earlier message: return a new branch, and the reply to the new message on it. As `send`."""
+        given = TurnRequest(message=message, **arguments)
         branch = self._open_branch(branch_before(self._stored, entry))
-        return branch, branch.send(message, **arguments)
+        return branch, branch._play(given)
 
-    def regenerate(self, turn: str | None = None, **arguments: Any) -> tuple[Conversation, StoredReply]:
-        """Answer the last message again, or that of a turn: return a new branch, and the reply on it."""
+    def regenerate(
+        self, turn: str | None = None, **arguments: Unpack[ResumeArguments]
+    ) -> tuple[Conversation, StoredReply]:
+        """Answer the last message again, or that of a turn: return a new branch, and the reply on it. As `resume`."""
+        given = TurnRequest(message=None, **arguments)
         branch = self._open_branch(branch_unanswered(self._stored, turn))
-        return branch, branch.send(None, **arguments)
+        return branch, branch._play(given)
 
     def rewind(self, to: str) -> str:
         """Continue from an earlier entry. Return the name of a new branch that keeps what came after it."""
@@ -341,7 +342,9 @@ class Conversation(Marks):
 
     def manifest(self, turn: str) -> tuple[Run, ...]:
         """Return the manifest of a turn's last request: how each entry was sent, and why. Empty if it was not kept."""
-        return self._archive.manifest(self.id, turn, branch=self.branch)
+        # `head` raises `NotFound` if the conversation has to exist.
+        found = self._archive.manifest(self.id, turn, branch=self.branch)
+        return found if found or self._stored.head() else ()
 
     def receipts(self) -> list[CostReceipt]:
         """Return the expected costs, actual costs and savings of each epoch that began to save money."""
@@ -358,7 +361,7 @@ class Conversation(Marks):
         """The app's own data on this conversation."""
         return {} if self._stored.head() is None else self._archive.meta(self.id)
 
-    def describe(self, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
+    def set_metadata(self, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
         """Replace the app's own data on this conversation, or on one of its entries. It is never sent to a model."""
         check_meta(meta)
         if entry is None and self._stored.head() is None:
@@ -368,10 +371,10 @@ class Conversation(Marks):
             with contextlib.suppress(HeadMoved):
                 call_store(self._stored.store, partial(self._stored.write, commit))
                 return
-        self._archive.describe(self.id, meta, entry=entry)
+        self._archive.set_metadata(self.id, meta, entry=entry)
 
     def verify(self) -> None:
-        """Raise `InputError` unless all is as it was written: checksums, parents, calls and their results."""
+        """Raise `CorruptStore` unless all is as it was written: checksums, parents, calls and their results."""
         self._archive.verify(self.id)
 
     def close(self) -> None:

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Awaitable, Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Generator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from longtalk._util import json_bytes
 from longtalk._util.checks import check_meta
@@ -19,6 +19,26 @@ from longtalk._sync.turn.runner import TurnRunner
 from longtalk._sync.turn.stream import Stream
 
 OnBusy: TypeAlias = Literal["reject", "wait", "fork"]
+
+
+class ResumeArguments(TypedDict, total=False):
+    """The arguments of a turn without a message of its own, as for `send`."""
+
+    system: str | None
+    instruction: str | None
+    tools: Iterable[Any] | None
+    options: Mapping[str, Any] | None
+    max_rounds: int
+    output: Any
+    key: str | None
+    on_busy: OnBusy
+
+
+class SendArguments(ResumeArguments, total=False):
+    """The arguments of a turn besides its message, as for `send`."""
+
+    brief: Mapping[str, Any] | None
+    meta: Mapping[str, Any] | None
 
 
 class TurnRequest(TurnArguments, frozen=True, kw_only=True):

@@ -1,0 +1,98 @@
+"""Add turns to a branch in a store that no model made, under a lease, so that nobody else comes between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+
+import msgspec
+
+from longtalk._util.concurrency import call_store
+from longtalk.branches.branch import AsyncBranch
+from longtalk.branches.operations import check_new, wait_for_turn
+from longtalk.errors import Busy
+from longtalk.stores.base import BranchHead, Commit, HeadMoved
+from longtalk.stores.leases import count_as_held, drop_lease, hold_lease, identify_this_process, make_lease
+from longtalk.transcript.transcript import Entry, Transcript, now
+
+
+async def append_turns(stored: AsyncBranch, change: Callable[[Transcript], Transcript]) -> Sequence[Entry]:
+    """Add the turns to the branch that `change` adds to its transcript, once nobody else runs one.
+
+    Each turn is a commit. A process that dies in between leaves the first turns, each of them whole.
+    """
+    while True:
+        head, before = await stored.load()
+        if head is None:
+            await check_new(stored)
+        if not stored.is_free(head):
+            stored.forget()
+            await wait_for_turn(stored)
+            continue
+        after = change(before)
+        writer = _Writer(stored, head)
+        write = partial(writer.write, _make_commits(stored.branch, before, after))
+        try:
+            written: BranchHead = await call_store(stored.store, write)
+        except HeadMoved:
+            # Another writer was faster, and nothing has been written yet.
+            continue
+        stored.remember(written, after)
+        return after.fresh[len(before.fresh) :]
+
+
+def _make_commits(branch: str, before: Transcript, after: Transcript) -> list[Commit]:
+    """Return a commit for each new turn. What belongs to the turn before them goes first."""
+    turns = {turn.id: turn for turn in after.turns}
+    last = before.turns[-1] if len(before.turns) else None
+    new = {name: tuple(group) for name, group in groupby(after.fresh[len(before.fresh) :], lambda entry: entry.turn)}
+    if last is not None and turns[last.id] != last:
+        # It was left running.
+        new = {last.id: (), **new}
+    return [Commit(branch=branch, expect=0, entries=each, turn=turns.get(name), at=now()) for name, each in new.items()]
+
+
+class _Writer:
+    """Writes several commits as if they were one, as far as other writers are concerned."""
+
+    def __init__(self, stored: AsyncBranch, head: BranchHead | None) -> None:
+        self._stored = stored
+        self._revision = head.revision if head else 0
+        self._held = stored.make_held_lease((head.token if head else 0) + 1)
+
+    def write(self, commits: Sequence[Commit]) -> BranchHead:
+        """Write the commits, in this thread, and return the new head. Raises `HeadMoved` if the first one can't be."""
+        try:
+            head = self._write(commits[0], self._revision, lasts=len(commits) > 1)
+            for i, commit in enumerate(commits[1:], 2):
+                head = self._go_on(commit, head.revision, lasts=i < len(commits))
+        finally:
+            drop_lease(self._held)
+        return head
+
+    def _write(self, commit: Commit, expect: int, *, lasts: bool) -> BranchHead:
+        lease = make_lease(self._held.token) if lasts else None
+        with count_as_held(self._held):
+            head = self._stored.write(msgspec.structs.replace(commit, expect=expect, lease=lease))
+            if lasts:
+                hold_lease(self._held)
+        return head
+
+    def _go_on(self, commit: Commit, expect: int, *, lasts: bool) -> BranchHead:
+        """Write a later commit, also if something was redacted or summarized meanwhile."""
+        while True:
+            try:
+                return self._write(commit, expect, lasts=lasts)
+            except HeadMoved as moved:
+                lease = moved.head.lease if moved.head else None
+                if moved.head is None or lease is None:
+                    raise _taken_over(self._stored, 0) from None
+                if (lease.token, lease.holder) != (self._held.token, identify_this_process()):
+                    raise _taken_over(self._stored, lease.until) from None
+                expect = moved.head.revision
+
+
+def _taken_over(stored: AsyncBranch, until: int) -> Busy:
+    what = f"Somebody else has gone on with {stored.conversation!r} while messages were added: look which are there."
+    return Busy(what, until=until)
