@@ -20,8 +20,9 @@ from typing import Any
 
 import httpx2
 
-from longtalk import Chat, Done, Text
+from longtalk import Chat
 from longtalk._sync.providers.http.provider import HTTP
+from longtalk.events import Done, Text
 from longtalk.providers.registry import PROVIDERS, ResolvedModel
 from longtalk.testing import says
 from longtalk.wires import HTTP_WIRES

@@ -5,7 +5,8 @@ LONGTALK_MODEL=openai-chat:gpt-5.6 python examples/tools.py
 
 import os
 
-from longtalk import Chat, Done, Text, ToolCall, ToolResult
+from longtalk import Chat
+from longtalk.events import Done, Text, ToolCall, ToolResult
 
 LESSONS = {"monday": ["scales", "Chaconne"], "friday": ["orchestra"]}
 

@@ -11,7 +11,8 @@ the entry that each one came from.
 import os
 import sys
 
-from longtalk import Brief, Conversation, Field, Memory, Schema
+from longtalk import Brief, Conversation, Memory
+from longtalk.memory import Field, Schema
 from longtalk.providers.base import Provider
 from longtalk.stores.sqlite import SQLite
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import longtalk
-from longtalk import BadState, Chat, Conversation, LongtalkError, TurnFailed, peek
-from longtalk.errors import Busy, ContextOverflow, ProviderError, RateLimited, StreamCut
+from longtalk import Chat, Conversation, LongtalkError, TurnFailed, peek
+from longtalk.errors import BadState, Busy, ContextOverflow, ProviderError, RateLimited, StreamCut
 from longtalk.stores.base import HeadMoved
 from longtalk.stores.in_memory import InMemory
 from longtalk.stores.jsonl.errors import Damaged, FileError, NewerFormat
@@ -105,7 +105,7 @@ def test_a_failed_turn_survives_with_its_state_and_its_partial_reply(way: Callab
     error, again = caught.value, way(caught.value)
     assert error.partial is not None
     assert again.state == error.state
-    for name in ("id", "text", "state", "shed", "finish", "usage", "notices"):
+    for name in ("turn_id", "text", "state", "shed", "finish_reason", "usage", "notices"):
         assert getattr(again.partial, name) == getattr(error.partial, name)
     assert again.partial.text
     assert way(again).partial == again.partial

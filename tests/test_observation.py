@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from longtalk import AsyncChat, Chat, InputError, Observation
-from longtalk.observation import log_and_suppress
+from longtalk import AsyncChat, Chat, InputError
+from longtalk.observation import Observation, log_and_suppress
 from longtalk.testing import AsyncScripted, Scripted
 from longtalk.usage import Usage
 

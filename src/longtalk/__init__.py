@@ -5,43 +5,27 @@ from typing import TYPE_CHECKING, Any
 
 from longtalk import errors as errors
 from longtalk import events as events
-from longtalk.archive.history import HistoryEntry, history
-from longtalk.archive.metrics import Metrics
-from longtalk.errors import BadState, InputError, LongtalkError, ProviderError, TurnFailed
-from longtalk.events import Checkpoint, Done, Reasoning, Text, ToolCall, ToolCallDelta, ToolResult
-from longtalk.memory.brief.schema import Brief, Field, Schema
+from longtalk.archive.history import history
+from longtalk.errors import InputError, LongtalkError, TurnFailed
+from longtalk.memory.brief.schema import Brief
 from longtalk.memory.recall.config import Recall
-from longtalk.notices import Notice
-from longtalk.observation import Observation
-from longtalk.policies import (
-    Combine,
-    DigestTools,
-    Economy,
-    KeepAll,
-    KeepLast,
-    KeepMessages,
-    Memory,
-    Summarize,
-    TokenBudget,
-    WindowShare,
-)
+from longtalk.policies import Combine, Economy, KeepAll, KeepLast, Memory, Summarize, TokenBudget
 from longtalk.reply import Reply
-from longtalk.state.codec import Peek, peek
+from longtalk.state.codec import peek
 from longtalk.state.sealing import Seal
 from longtalk.state.shedding import join
-from longtalk.tools import Tool, ToolContext, external_tool, tool
-from longtalk.transcript.responses import Response
+from longtalk.tools import ToolContext, external_tool, tool
 from longtalk.turn.message import System, ToolOutput
 
 if TYPE_CHECKING:
     from longtalk._sync.archive.archive import Archive
     from longtalk._sync.chat.chat import Chat
     from longtalk._sync.conversation.conversation import Conversation
-    from longtalk._sync.turn.stream import Stream
+    from longtalk._sync.turn.stream import Stream as Stream
     from longtalk.archive.archive import AsyncArchive
     from longtalk.chat.chat import AsyncChat
     from longtalk.conversation.conversation import AsyncConversation
-    from longtalk.turn.stream import AsyncStream
+    from longtalk.turn.stream import AsyncStream as AsyncStream
 
 __version__ = "0.1.0"
 __all__ = [
@@ -49,48 +33,25 @@ __all__ = [
     "AsyncArchive",
     "AsyncChat",
     "AsyncConversation",
-    "AsyncStream",
-    "BadState",
     "Brief",
     "Chat",
-    "Checkpoint",
     "Combine",
     "Conversation",
-    "DigestTools",
-    "Done",
     "Economy",
-    "Field",
-    "HistoryEntry",
     "InputError",
     "KeepAll",
     "KeepLast",
-    "KeepMessages",
     "LongtalkError",
     "Memory",
-    "Metrics",
-    "Notice",
-    "Observation",
-    "Peek",
-    "ProviderError",
-    "Reasoning",
     "Recall",
     "Reply",
-    "Response",
-    "Schema",
     "Seal",
-    "Stream",
     "Summarize",
     "System",
-    "Text",
     "TokenBudget",
-    "Tool",
-    "ToolCall",
-    "ToolCallDelta",
     "ToolContext",
     "ToolOutput",
-    "ToolResult",
     "TurnFailed",
-    "WindowShare",
     "errors",
     "events",
     "external_tool",

@@ -19,13 +19,13 @@ class PartialReply(Protocol):
     """The interface of the incomplete `Reply` of a failed turn: its text so far, the state with that text, and more."""
 
     @property
-    def id(self) -> str: ...
+    def turn_id(self) -> str: ...
 
     @property
     def text(self) -> str: ...
 
     @property
-    def finish(self) -> str: ...
+    def finish_reason(self) -> str: ...
 
     @property
     def usage(self) -> Usage: ...
@@ -37,18 +37,19 @@ class PartialReply(Protocol):
 class SavedReply(msgspec.Struct, frozen=True, kw_only=True):
     """The values of an incomplete reply. They replace the reply in an error that is pickled or copied."""
 
-    id: str
+    turn_id: str
     text: str
     state: bytes
     """The state that contains the text; empty if the conversation is in a store."""
     shed: bytes | None
-    finish: str
+    finish_reason: str
     usage: Usage
     notices: tuple[Notice, ...]
 
     @classmethod
     def of(cls, reply: PartialReply) -> SavedReply:
         """Return the values of a reply."""
+        # The reply of a stored conversation has neither a state nor a shed part.
         usual: dict[str, Any] = {"state": b"", "shed": None}
         values: dict[str, Any] = {name: getattr(reply, name, usual.get(name)) for name in cls.__struct_fields__}
         return cls(**values)
@@ -73,11 +74,7 @@ class NotFound(InputError):
 
 
 class MissingExtra(InputError):
-    """Raised if a call needs a part of Longtalk that is not installed. `extra` is its name, for `pip install`."""
-
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what}: pip install 'longtalk[{extra}]'.")
-        self.extra = extra
+    """Raised if a call needs a part of Longtalk that is not installed. The message says which, for `pip install`."""
 
 
 class ToolError(InputError):

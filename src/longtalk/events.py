@@ -43,7 +43,7 @@ class ToolResult(msgspec.Struct, frozen=True):
 class Checkpoint(msgspec.Struct, frozen=True):
     """A point from which the turn can be resumed after a crash.
 
-    To be able to resume, store `state`; after a crash, pass it to `send(None, state=…)`. A checkpoint is emitted before
+    To be able to resume, store `state`; after a crash, pass it to `resume(state=…)`. A checkpoint is emitted before
     tools run and after each tool result, so no finished call is repeated.
     """
 

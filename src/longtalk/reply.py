@@ -11,8 +11,9 @@ from longtalk.context.epochs import Epoch
 from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.record import read_brief_record
 from longtalk.notices import Notice
-from longtalk.transcript.responses import Response, read_responses
-from longtalk.transcript.transcript import Entry, Finish, Transcript, Turn
+from longtalk.transcript.responses import Response as Response
+from longtalk.transcript.responses import read_responses, to_finish_reason
+from longtalk.transcript.transcript import Entry, Transcript, Turn
 from longtalk.usage import Usage
 from longtalk.wires.pairing import find_open_calls
 from longtalk.wires.protocol import Answer, Wire
@@ -76,7 +77,7 @@ class TurnReply:
         self._draft = draft
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id} {self.finish}: {self.text[:60]!r}>"
+        return f"<{type(self).__name__} {self.turn_id} {self.finish_reason}: {self.text[:60]!r}>"
 
     @property
     def text(self) -> str:
@@ -97,20 +98,20 @@ class TurnReply:
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """The entries that this turn added to the transcript."""
-        return tuple(entry for entry in self._draft.transcript.fresh if entry.turn == self.id)
+        return tuple(entry for entry in self._draft.transcript.fresh if entry.turn == self.turn_id)
 
     @property
-    def id(self) -> str:
+    def turn_id(self) -> str:
         """The id of the turn."""
         return self._draft.turn.id
 
     @property
-    def finish(self) -> Finish:
-        """Why the turn ended: "stop", "calls", "length", "filtered", "interrupted" or "failed".
+    def finish_reason(self) -> str:
+        """Why the turn ended: "stop", "tool_calls", "length", "filtered", "interrupted" or "failed".
 
-        With "calls", the model waits for the results of `calls`.
+        With "tool_calls", the model waits for the results of `calls`.
         """
-        return self._draft.turn.finish
+        return to_finish_reason(self._draft.turn.finish)
 
     @cached_property
     def calls(self) -> tuple[ToolCallView, ...]:

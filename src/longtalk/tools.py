@@ -65,6 +65,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         """Return a tool made from a function. A tool is returned unchanged."""
         return function if isinstance(function, Tool) else tool(function)
 
+    def __repr__(self) -> str:
+        return f"<Tool {self.name}({', '.join(self._arguments.__struct_encode_fields__)}): {self.description[:60]!r}>"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
 

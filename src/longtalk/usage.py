@@ -18,6 +18,10 @@ class Usage(msgspec.Struct, frozen=True):
     written_1h: int = 0
     """The part of `written` that the provider keeps in its cache for an hour."""
 
+    def to_dict(self) -> dict[str, int]:
+        """Return the counts by name, for `json.dumps`. `msgspec.json.encode` takes the object itself."""
+        return msgspec.structs.asdict(self)
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.input + other.input,

@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import AsyncArchive, AsyncConversation, Brief, Conversation, Field, Memory, Metrics, Schema
+from longtalk import AsyncArchive, AsyncConversation, Brief, Conversation, Memory
+from longtalk.archive.metrics import Metrics
 from longtalk.errors import CorruptStore, Deleted, InputError, RequestRefused
+from longtalk.memory import Field, Schema
 from longtalk.models.prices import FREE, Prices
 from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, OverExchanges
 from longtalk.providers.base import Capabilities
@@ -161,7 +163,7 @@ async def test_each_turn_says_what_it_has_sent_and_cost(store: Store) -> None:
     replies = [await one.send(f"{i}") for i in range(30)]
     found = await one.metrics()
     assert found == await AsyncArchive(store).metrics("c")
-    assert [each.turn for each in found] == [reply.id for reply in replies]
+    assert [each.turn for each in found] == [reply.turn_id for reply in replies]
     for each, reply in zip(found, replies, strict=True):
         sent = [run.tokens for run in reply.context.manifest if run.verdict == "sent"]
         others = [run.tokens for run in reply.context.manifest if run.verdict != "sent"]
@@ -187,9 +189,9 @@ async def test_the_cost_of_shared_turns_is_counted_once(store: Store) -> None:
     one = priced(store, *[says("a", usage=USED)] * 3)
     first, second = await one.send("x"), await one.send("y")
     branch, other = await one.regenerate()
-    assert [each.turn for each in await one.metrics()] == [first.id, second.id]
+    assert [each.turn for each in await one.metrics()] == [first.turn_id, second.turn_id]
     # A question belongs to the turn in which it was asked.
-    assert [each.turn for each in await branch.metrics()] == [first.id, second.id, other.id]
+    assert [each.turn for each in await branch.metrics()] == [first.turn_id, second.turn_id, other.turn_id]
     stats = await AsyncArchive(store).stats("c")
     assert (stats.cost, stats.unpriced) == (0.0003, 0)
     await priced(store, says("a", usage=USED), id="d").send("x")
@@ -256,7 +258,7 @@ async def test_an_export_can_be_imported_unchanged(store: Store, tmp_path: Path)
     for i in range(6):
         await one.send(f"{i}")
     await one.note("tuned", source="app")
-    await one.pin(first.id)
+    await one.pin(first.turn_id)
     await one.set_metadata({"title": "Bows"})
     await one.fork((await one.history())[5].id, name="fork")
     other, _ = await one.edit((await one.history())[6].id, "said otherwise")

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk import BadState, Chat, InputError, Seal, ToolResult, history
+from longtalk import Chat, InputError, Seal, history
 from longtalk.archive.history import to_history
+from longtalk.errors import BadState
+from longtalk.events import ToolResult
 from longtalk.providers.scripted.script import Step
 from longtalk.testing import Scripted, says
 from longtalk.transcript.responses import add_response
@@ -54,8 +56,8 @@ def test_an_entry_has_its_calls_results_usage_model_response_and_finish(wire: st
     assert (name, arguments) == ("add", {"a": 1, "b": 2})
     assert called.text == f"[calls add({called.calls[0].arguments.decode()})]"
     assert result.results == (ToolResult(called.calls[0].id, "add", "3", failed=False),)
-    assert [(each.finish, each.model) for each in (called, answered)] == [
-        ("calls", "scripted:model"),
+    assert [(each.finish_reason, each.model) for each in (called, answered)] == [
+        ("tool_calls", "scripted:model"),
         ("stop", "scripted:model"),
     ]
     assert [each.usage and each.usage.output for each in (called, answered)] == [5, 5]
@@ -65,7 +67,7 @@ def test_an_entry_has_its_calls_results_usage_model_response_and_finish(wire: st
         "gemini": ["STOP", "STOP"],
         "openai-responses": ["completed", "completed"],
     }
-    assert [each.finish_reason for each in (called, answered)] == reasons[wire]
+    assert [each.raw_finish_reason for each in (called, answered)] == reasons[wire]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_a_turn_without_responses_has_its_usage_all_the_same() -> None:
     ]
     turn = Turn("t", "complete", "a:b", 1, finish="length", usage=(b'{"prompt_tokens":3,"completion_tokens":2}',))
     answer = to_history(entries, [turn])[1]
-    assert (answer.usage, answer.model, answer.finish, answer.response) == (Usage(3, 2), "a:b", "length", None)
+    assert (answer.usage, answer.model, answer.finish_reason, answer.response) == (Usage(3, 2), "a:b", "length", None)
     unclear = msgspec.structs.replace(turn, usage=turn.usage * 2, responses=(b"nonsense", b'{"entry":"x"}'))
     assert to_history(entries, [unclear])[1].usage is None
 

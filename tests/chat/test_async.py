@@ -10,8 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
-from longtalk import AsyncChat, Chat, Checkpoint, Text, ToolResult
+from longtalk import AsyncChat, Chat
 from longtalk.errors import ToolError
+from longtalk.events import Checkpoint, Text, ToolResult
 from longtalk.testing import AsyncScripted, Scripted, says, validate
 from tests.support.loopback import Answer, Loopback, sse
 
@@ -99,7 +100,7 @@ async def test_a_cancelled_turn_keeps_what_was_said_and_done() -> None:
     results = {e.native for e in stream.reply.entries if e.role == "tool"}
     assert any(b"quick" in native for native in results)
     assert any(b"Outcome unknown" in native for native in results)
-    assert stream.reply.finish == "interrupted"
+    assert stream.reply.finish_reason == "interrupted"
     await valid_next(stream.reply.state)
 
 
@@ -131,7 +132,7 @@ async def test_a_send_that_is_cancelled_carries_the_work() -> None:
         await started.wait()
         await anyio.sleep(0.01)
         group.cancel_scope.cancel()
-    assert caught[0].partial.finish == "interrupted"
+    assert caught[0].partial.finish_reason == "interrupted"
     await valid_next(caught[0].state)
 
 
@@ -153,7 +154,7 @@ async def test_a_cancelled_stream_over_http_lets_go_of_its_connection(loopback: 
             group.start_soon(consume, heard)
             await heard.wait()
             group.cancel_scope.cancel()
-        assert (stream.reply.text, stream.reply.finish) == ("Once upo", "interrupted")
+        assert (stream.reply.text, stream.reply.finish_reason) == ("Once upo", "interrupted")
         assert (await chat.send("y", state=stream.reply.state)).text == "ok"
     release.set()
     validate(loopback.requests[1])
@@ -266,7 +267,7 @@ def test_a_stop_button_in_another_task_stops_the_stream() -> None:
         await stream.aclose()
         gate.set()
         assert [type(event) for event in await reader] == [Text]
-        assert (stream.reply.finish, stream.reply.text) == ("interrupted", "a")
+        assert (stream.reply.finish_reason, stream.reply.text) == ("interrupted", "a")
 
     gate = asyncio.Event()
     asyncio.run(main())

@@ -8,20 +8,9 @@ from typing import Any
 
 import pytest
 
-from longtalk import (
-    AsyncArchive,
-    AsyncChat,
-    AsyncConversation,
-    Brief,
-    Combine,
-    Field,
-    InputError,
-    KeepLast,
-    Memory,
-    Schema,
-    Seal,
-)
+from longtalk import AsyncArchive, AsyncChat, AsyncConversation, Brief, Combine, InputError, KeepLast, Memory, Seal
 from longtalk.errors import BadState, Busy, KeyReused, Overloaded
+from longtalk.memory import Field, Schema
 from longtalk.memory.brief.lines import Line
 from longtalk.policies import Policy
 from longtalk.stores.base import Store
@@ -353,7 +342,7 @@ async def test_a_rewind_brings_back_the_brief_of_that_moment(store: Store) -> No
     held = talk(store, model)
     first = await held.send("Hello!", brief={"goal": "Play Bach"})
     await held.send("And now?", brief={"goal": "Play Reger"})
-    kept = await held.rewind(first.id)
+    kept = await held.rewind(first.turn_id)
     assert said(await held.brief.lines()) == [("goal", "Play Bach")]
     assert said(await talk(store, branch=kept).brief.lines()) == [("goal", "Play Reger")]
     await held.send("Once more.")

@@ -12,21 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk import (
-    Chat,
-    Combine,
-    DigestTools,
-    InputError,
-    KeepAll,
-    KeepLast,
-    KeepMessages,
-    Memory,
-    Seal,
-    TokenBudget,
-    join,
-)
+from longtalk import Chat, Combine, InputError, KeepAll, KeepLast, Memory, Seal, TokenBudget, join
 from longtalk.errors import BadState, Overloaded, PinRefused
-from longtalk.policies import Policy
+from longtalk.policies import DigestTools, KeepMessages, Policy
 from longtalk.state.codec import decode
 from longtalk.testing import Scripted, says, validate
 from longtalk.transcript.transcript import Transcript
@@ -79,8 +67,8 @@ def run(wire: str, policy: Policy, carry: Any, turns: int, pinned: int) -> tuple
         state = reply.state
         if number == pinned:
             with contextlib.suppress(PinRefused):
-                state = chat.pin(reply.id, state=state)
-                pin = reply.id
+                state = chat.pin(reply.turn_id, state=state)
+                pin = reply.turn_id
         if number == pinned + 9 and pin:
             state = chat.unpin(pin, state=state)
         shed += [reply.shed] if reply.shed else []

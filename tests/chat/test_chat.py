@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from longtalk import AsyncChat, BadState, KeepAll, Seal, System, peek
-from longtalk.errors import InputError, RequestRefused
+from longtalk import AsyncChat, KeepAll, Seal, System, peek
+from longtalk.errors import BadState, InputError, RequestRefused
 from longtalk.state.codec import decode, encode
 from longtalk.testing import AsyncScripted, says, validate
 from longtalk.transcript.transcript import Entry, Transcript, link_entries
@@ -398,7 +398,7 @@ async def test_an_answer_cut_by_length_is_kept_and_marked() -> None:
     provider = AsyncScripted(says("Once upon", finish="length"), says("b"))
     chat = AsyncChat(provider)
     reply = await chat.send("x")
-    assert (reply.text, reply.finish) == ("Once upon", "length")
+    assert (reply.text, reply.finish_reason) == ("Once upon", "length")
     assert decode(reply.state, wires=NAMES)[-1].mark == "length"
     await chat.send("go on", state=reply.state)
     assert sent(provider)[1]["content"] == "Once upon"

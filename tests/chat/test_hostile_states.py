@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from longtalk import (
-    BadState,
     Chat,
     Conversation,
     Economy,
@@ -29,6 +28,7 @@ from longtalk import (
     tool,
 )
 from longtalk._util import json_bytes
+from longtalk.errors import BadState
 from longtalk.policies import DigestTools, Policy
 from longtalk.state.codec import decode, encode
 from longtalk.stores.in_memory import InMemory

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk import Chat, Checkpoint, LongtalkError, System, peek, tool
+from longtalk import Chat, LongtalkError, System, peek, tool
 from longtalk.errors import Overloaded, RequestRefused, StreamCut
+from longtalk.events import Checkpoint
 from longtalk.state.codec import decode, encode
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.wires import NAMES, WIRES

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from longtalk import AsyncChat, Checkpoint, Done, Text, ToolCall
+from longtalk import AsyncChat
 from longtalk.errors import (
     Overloaded,
     RequestRefused,
@@ -17,6 +17,7 @@ from longtalk.errors import (
     TurnFailed,
     Unreachable,
 )
+from longtalk.events import Checkpoint, Done, Text, ToolCall
 from longtalk.policies import KeepLast
 from longtalk.state.codec import decode
 from longtalk.wires import NAMES
@@ -56,7 +57,7 @@ async def test_a_conversation_with_thinking_and_tools_goes_on(server: StrictAnth
         third = await c.send("Thank you.", state=second.state, system="S")
     assert server.violations == []
     assert server.dropped == []
-    assert third.finish == "stop"
+    assert third.finish_reason == "stop"
     assert b"It is noon." in server.requests[-1]
     assert third.usage.cached > 0
 
@@ -110,7 +111,7 @@ async def test_a_turn_that_goes_on_under_another_preamble_keeps_its_rounds_and_r
         before = len(server.requests)
         reply = await c.send(None, state=checkpoints[1].state, system="Two.")
     assert server.violations == []
-    assert reply.finish == "stop"
+    assert reply.finish_reason == "stop"
     resumed = server.body(before)
     assert [block["type"] for message in resumed["messages"] for block in message["content"]] == [
         *("text", "tool_use", "tool_result"),
@@ -160,7 +161,7 @@ async def test_a_provider_that_pauses_is_asked_to_go_on(server: StrictAnthropic)
         reply = await c.send("#pause #server x")
         await c.send("y", state=reply.state)
     assert server.violations == []
-    assert reply.finish == "stop"
+    assert reply.finish_reason == "stop"
 
 
 async def test_a_turn_that_was_cut_off_in_a_pause_goes_on(server: StrictAnthropic) -> None:
@@ -171,13 +172,13 @@ async def test_a_turn_that_was_cut_off_in_a_pause_goes_on(server: StrictAnthropi
                     break
         reply = await c.send(None, state=event.state)  # type: ignore[union-attr]
     assert server.violations == []
-    assert reply.finish == "stop"
+    assert reply.finish_reason == "stop"
 
 
 async def test_an_answer_cut_by_length_goes_on(server: StrictAnthropic) -> None:
     async with chat(server) as c:
         reply = await c.send("#long x")
-        assert reply.finish == "length"
+        assert reply.finish_reason == "length"
         await c.send("y", state=reply.state)
     assert server.violations == []
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from longtalk import AsyncChat, Done, Text
+from longtalk import AsyncChat
 from longtalk._util import json_bytes
 from longtalk.errors import AuthFailed, BadAnswer, ContextOverflow, InputError, RequestRefused, StreamCut, TurnFailed
+from longtalk.events import Done, Text
 from longtalk.policies import KeepLast
 from longtalk.state.codec import decode
 from longtalk.wires import NAMES
@@ -224,7 +225,7 @@ async def test_how_an_answer_ends(server: StrictResponses, flag: str, finish: st
         else:
             reply = await c.send(flag)
         await c.send("on", state=reply.state)
-    assert reply.finish == ("length" if "#long" in flag else finish)
+    assert reply.finish_reason == ("length" if "#long" in flag else finish)
     assert (server.violations, server.refusals) == ([], [])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longtalk import AsyncChat, Text
+from longtalk import AsyncChat
 from longtalk.errors import (
     AuthFailed,
     BadAnswer,
@@ -20,6 +20,7 @@ from longtalk.errors import (
     TurnFailed,
     Unreachable,
 )
+from longtalk.events import Text
 from longtalk.testing import says, validate
 from tests.support.loopback import Answer, Loopback, sse
 
@@ -337,7 +338,7 @@ async def test_what_breaks_after_the_end_of_an_answer_does_not_take_it_away(loop
     async with chat(loopback) as c, c.stream("x") as stream:
         async for _ in stream:
             pass
-    assert (stream.reply.text, stream.reply.finish) == ("all of it", "stop")
+    assert (stream.reply.text, stream.reply.finish_reason) == ("all of it", "stop")
 
 
 async def test_a_long_error_is_read_in_part(loopback: Loopback) -> None:

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from longtalk import Chat, Checkpoint
+from longtalk import Chat
 from longtalk.errors import ContextOverflow, InputError, StreamCut, TooManyRounds, TurnFailed
+from longtalk.events import Checkpoint
 from longtalk.policies import KeepAll, KeepLast, TokenBudget
 from tests.policies.drawn import policies
 from tests.support.properties import examples
@@ -205,7 +206,7 @@ def test_a_cut_in_the_middle_of_a_turn_repeats_no_call(servers: Servers, policy:
         for turn in range(5):
             state = chat.send(f"Hello {turn}. " * 8, state=state).state
         reply = chat.send("#tool #tool #tool #tool #tool Order five.", state=state, max_rounds=12)
-    assert reply.finish == "stop"
+    assert reply.finish_reason == "stop"
     assert len(ran) == 5
     assert servers.refusals[known:] == []
     assert any(run.verdict == "left_out" for run in reply.context.manifest) if reply.context else False

@@ -188,7 +188,7 @@ def test_a_stream_that_was_cut_keeps_what_the_response_said_so_far(wire: str) ->
             pass
     (response,) = stream.reply.responses
     assert any(shows(name, response.native) for name in begun)
-    assert response.finish == "interrupted"
+    assert response.finish_reason == "interrupted"
 
 
 @pytest.mark.parametrize("stream", [False, True])

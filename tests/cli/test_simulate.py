@@ -13,24 +13,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from longtalk import (
-    Brief,
-    Chat,
-    Combine,
-    Conversation,
-    DigestTools,
-    Economy,
-    InputError,
-    KeepLast,
-    Memory,
-    Recall,
-    TokenBudget,
-    WindowShare,
-)
+from longtalk import Brief, Chat, Combine, Conversation, Economy, InputError, KeepLast, Memory, Recall, TokenBudget
 from longtalk.cli.command_flags import commands
 from longtalk.cli.policies import format_policy, parse_policy
 from longtalk.cli.simulate import plot
-from longtalk.policies import Policy, Summarize
+from longtalk.policies import DigestTools, Policy, Summarize, WindowShare
 from longtalk.simulation.compare import POLICIES
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import Terminal, longtalk, store_at

@@ -27,8 +27,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from longtalk import Archive, Chat, Checkpoint, Conversation, Summarize, System, Text, TurnFailed
+from longtalk import Archive, Chat, Conversation, Summarize, System, TurnFailed
 from longtalk.errors import ContextOverflow, RequestRefused
+from longtalk.events import Checkpoint, Text
 from longtalk.prices import Prices
 from longtalk.providers.base import Capabilities
 from longtalk.stores import leases, open_store, redis_lists
@@ -190,7 +191,7 @@ def write_tools(store: Any) -> None:
     # The provider reports a long request: the next estimate starts from this number.
     talk._engine.provider.add(says("I have 4096 strings.", usage={"prompt_tokens": 4096, "completion_tokens": 9}))
     talk.send("How many strings?", system=SYSTEM)
-    talk.pin(first.id)
+    talk.pin(first.turn_id)
 
 
 def write_branches(store: Any) -> None:
@@ -200,7 +201,7 @@ def write_branches(store: Any) -> None:
         CLOCK.tick()
         replies.append(talk.send(message, key=f"key {message}"))
     CLOCK.tick()
-    aside = talk.fork(replies[1].id, name="aside")
+    aside = talk.fork(replies[1].turn_id, name="aside")
     aside.send("And which strings?")
     CLOCK.tick()
     talk.edit(replies[2].entries[0].id, "Which chin rest?")
@@ -478,7 +479,7 @@ def state_of_wire(name: str) -> bytes:
     reply = stop_in_the_middle(held, "Tell me a long story.", state=first.state, system=SYSTEM)
     CLOCK.tick()
     reply = held.send([System("One sentence."), "What is a fugue?"], state=reply.state, system=SYSTEM)
-    return held.pin(first.id, state=reply.state)
+    return held.pin(first.turn_id, state=reply.state)
 
 
 def state_of_turns(name: str, *messages: str, **more: Any) -> bytes:

@@ -18,18 +18,17 @@ from longtalk import (
     Chat,
     Conversation,
     Economy,
-    Field,
     KeepAll,
     KeepLast,
     Memory,
     Recall,
-    Schema,
     Seal,
     Summarize,
     history,
     peek,
     tool,
 )
+from longtalk.memory import Field, Schema
 from longtalk.testing import Scripted, validate
 from longtalk.transcript.transcript import Entry
 from longtalk.wires import WIRES, text_if_readable

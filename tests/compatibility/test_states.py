@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from longtalk import Archive, BadState, Chat, KeepAll, KeepLast, history, join, peek
+from longtalk import Archive, Chat, KeepAll, KeepLast, history, join, peek
+from longtalk.errors import BadState
 from longtalk.stores import open_store
 from longtalk.testing import says
 from tests.compatibility.talks import (

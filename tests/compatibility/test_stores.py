@@ -189,7 +189,7 @@ def test_a_finished_turn_is_replayed_by_its_key(store: Any) -> None:
     # The script has no steps, so a model call would fail.
     talk = Conversation(OTHER_NAME, model=Scripted(), owner="ada", store=store)
     reply = talk.send("I play the violin.", key="key I play the violin.")
-    assert (reply.id, reply.text) == (old[3]["turn"], old[3]["text"])
+    assert (reply.turn_id, reply.text) == (old[3]["turn"], old[3]["text"])
     with pytest.raises(KeyReused):
         talk.send("I play the viola.", key="key I play the violin.")
 
@@ -206,7 +206,7 @@ def test_the_turn_of_a_process_that_died_continues_by_its_key(store: Any) -> Non
     old = Archive(store, owner="ada").history("crashed")
     assert [each.status for each in old[2:]] == ["running"] * 3
     reply, request = continued(store, "crashed", "2 + 3?", key="request-4", tools=[add, die])
-    assert reply.id == old[-1].turn
+    assert reply.turn_id == old[-1].turn
     check_sent(request, old, "openai-chat")
     after = Archive(store, owner="ada").history("crashed")
     assert [each.mark for each in after[len(old) :]] == ["closed", ""]
@@ -216,7 +216,7 @@ def test_the_turn_of_a_process_that_died_continues_by_its_key(store: Any) -> Non
 def test_a_turn_that_failed_continues_by_its_key(store: Any) -> None:
     old = Archive(store, owner="ada").history("failed")
     reply, request = continued(store, "failed", "2 + 3, and what is a Bogen?", key="request-3")
-    assert reply.id == old[-1].turn
+    assert reply.turn_id == old[-1].turn
     check_sent(request, old, "openai-chat")
 
 

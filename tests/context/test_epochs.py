@@ -616,7 +616,7 @@ def test_a_pinned_exchange_stays_whole_in_every_epoch() -> None:
     talk = Talk(KeepLast(4))
     calls = answers(None, calls=[("c1", "look", {"q": "bows"})])
     first = talk.say("", calls, answers("Bows are …"))
-    talk.pin(first.id)
+    talk.pin(first.turn_id)
     for _ in range(9):
         talk.say()
         assert talk.sent[:4] == ["question 1", "calls", "about bows", "Bows are …"]
@@ -625,7 +625,7 @@ def test_a_pinned_exchange_stays_whole_in_every_epoch() -> None:
 
 def test_a_pinned_exchange_counts_towards_the_limits() -> None:
     talk = Talk(KeepLast(4))
-    talk.pin(talk.say().id)
+    talk.pin(talk.say().turn_id)
     counts = []
     for _ in range(9):
         talk.say()
@@ -637,7 +637,7 @@ def test_a_pinned_exchange_counts_towards_the_limits() -> None:
 def test_a_pinned_exchange_stays_whole_where_others_are_digested() -> None:
     talk = Talk(TokenBudget(6_000, to=5_000, digest=DigestTools(keep=1)))
     work = [answers(None, calls=[("c1", "look", {"q": "x" * 400})]), answers("done")]
-    talk.pin(talk.say("", *work).id)
+    talk.pin(talk.say("", *work).turn_id)
     digested = False
     for _ in range(12):
         talk.say("", *work)
@@ -650,7 +650,7 @@ def test_what_is_pinned_after_it_was_left_out_comes_back_with_the_next_request()
     talk = Talk(KeepLast(4))
     replies = [talk.say() for _ in range(5)]
     assert talk.asked == questions(4, 5)
-    talk.pin(replies[1].id)
+    talk.pin(replies[1].turn_id)
     talk.say()
     assert talk.asked == questions(2, 4, 5, 6)
     talk.say()
@@ -667,7 +667,7 @@ def test_what_is_pinned_after_it_was_digested_comes_back_whole() -> None:
         assert len(replies) < 20
     talk = talk.go_on(policy)
     assert "→" not in "".join(entry.native.decode() for entry in talk.transcript)
-    talk.pin(replies[0].id)
+    talk.pin(replies[0].turn_id)
     talk.say()
     assert talk.sent[:4] == ["question 1", "calls", "about " + "x" * 600, "done"]
 
@@ -675,7 +675,7 @@ def test_what_is_pinned_after_it_was_digested_comes_back_whole() -> None:
 def test_a_pin_of_what_is_there_begins_no_epoch() -> None:
     talk = Talk(KeepLast(4))
     talk.say()
-    talk.pin(talk.say().id)
+    talk.pin(talk.say().turn_id)
     talk.say()
     assert [record.kind for record in talk.transcript.records].count("epoch") == 0
 
@@ -683,11 +683,11 @@ def test_a_pin_of_what_is_there_begins_no_epoch() -> None:
 def test_what_is_unpinned_is_left_out_with_the_next_epoch() -> None:
     talk = Talk(KeepLast(4))
     first = talk.say()
-    talk.pin(first.id)
+    talk.pin(first.turn_id)
     for _ in range(4):
         talk.say()
     assert talk.asked == questions(1, 4, 5)
-    talk.unpin(first.id)
+    talk.unpin(first.turn_id)
     talk.say()
     assert talk.asked == questions(1, 4, 5, 6)
     talk.say()
@@ -711,7 +711,7 @@ def test_a_pin_by_an_entry_is_undone_by_the_id_of_its_turn() -> None:
     talk = Talk(KeepLast(4))
     first = talk.say()
     talk.pin(first.entries[1].id)
-    talk.unpin(first.id)
+    talk.unpin(first.turn_id)
     for _ in range(4):
         talk.say()
     assert talk.asked == questions(4, 5)
@@ -730,9 +730,9 @@ def test_an_event_is_pinned_with_the_exchange_after_it() -> None:
 def test_pinning_twice_is_pinning_once() -> None:
     talk = Talk(KeepLast(4))
     first = talk.say()
-    talk.pin(first.id)
-    talk.pin(first.id)
-    talk.unpin(first.id)
+    talk.pin(first.turn_id)
+    talk.pin(first.turn_id)
+    talk.unpin(first.turn_id)
     assert list_pinned_positions(talk.transcript) == ()
 
 
@@ -766,14 +766,14 @@ def test_an_id_that_a_state_has_shed_may_have_left_it() -> None:
     for n in range(3):
         state = chat.send(str(n), state=state).state
     with pytest.raises(InputError, match="may have left this state: `join` puts that back"):
-        chat.pin(first.id, state=state)
+        chat.pin(first.turn_id, state=state)
 
 
 def test_a_pin_makes_a_new_revision() -> None:
     talk = Talk(KeepAll())
     reply = talk.say()
     before = talk.transcript.revision
-    talk.pin(reply.id)
+    talk.pin(reply.turn_id)
     assert talk.transcript.revision == before + 1
 
 
@@ -793,10 +793,10 @@ def test_pins_may_take_what_a_cut_leaves_and_no_more(policy: Policy, fits: int) 
     talk = Talk(policy)
     replies = [talk.say() for _ in range(8)]
     for reply in replies[:fits]:
-        talk.pin(reply.id)
+        talk.pin(reply.turn_id)
     for reply in replies[fits : fits + 1]:
         with pytest.raises(PinRefused, match="all that is pinned and the current exchange would be over"):
-            talk.pin(reply.id)
+            talk.pin(reply.turn_id)
     assert len(list_pinned_positions(talk.transcript)) == fits
     talk.say()
 
@@ -805,23 +805,23 @@ def test_pins_may_take_what_a_cut_leaves_and_no_more(policy: Policy, fits: int) 
 def test_tokens_are_a_limit_for_pins_too(policy: Policy) -> None:
     talk = Talk(policy, window=10_000)
     short, long = talk.say("x" * 400), talk.say("y" * 600)
-    talk.pin(short.id)
+    talk.pin(short.turn_id)
     with pytest.raises(PinRefused, match=r"over (1,000 tokens|10% of the window)"):
-        talk.pin(long.id)
+        talk.pin(long.turn_id)
 
 
 def test_the_window_is_a_limit_for_pins_too() -> None:
     talk = Talk(KeepAll(), window=2_000)
     short, long = talk.say("x" * 400), talk.say("y" * 600)
-    talk.pin(short.id)
+    talk.pin(short.turn_id)
     with pytest.raises(PinRefused, match="the current exchange would be over 1,000 tokens, which is what a cut leaves"):
-        talk.pin(long.id)
+        talk.pin(long.turn_id)
 
 
 def test_one_exchange_is_one_in_words() -> None:
     talk = Talk(KeepLast(2))
     with pytest.raises(PinRefused, match="would be over 1 exchange, which"):
-        talk.pin(talk.say().id)
+        talk.pin(talk.say().turn_id)
 
 
 def test_a_refused_pin_leaves_the_state_as_it_was() -> None:
@@ -829,7 +829,7 @@ def test_a_refused_pin_leaves_the_state_as_it_was() -> None:
     reply = talk.say()
     before = talk.state
     with pytest.raises(PinRefused):
-        talk.pin(reply.id)
+        talk.pin(reply.turn_id)
     assert talk.state == before
     assert not list_pinned_positions(talk.transcript)
 
@@ -849,7 +849,7 @@ def test_pins_that_do_not_fit_under_a_smaller_policy_are_left_out_and_the_caller
 ) -> None:
     talk = Talk(KeepLast(9, to=8))
     for reply in [talk.say() for _ in range(4)]:
-        talk.pin(reply.id)
+        talk.pin(reply.turn_id)
     talk = talk.go_on(policy)
     reply = talk.say()
     assert "pins_left_out" in [notice.kind for notice in reply.notices]
@@ -860,7 +860,7 @@ def test_pins_that_do_not_fit_under_a_smaller_policy_are_left_out_and_the_caller
 def test_pins_that_do_not_fit_are_reported_once() -> None:
     talk = Talk(KeepLast(9, to=8))
     for reply in [talk.say() for _ in range(4)]:
-        talk.pin(reply.id)
+        talk.pin(reply.turn_id)
     talk = talk.go_on(KeepLast(3))
     told = [[notice.kind for notice in talk.say().notices].count("pins_left_out") for _ in range(3)]
     assert told == [1, 0, 0]
@@ -868,7 +868,7 @@ def test_pins_that_do_not_fit_are_reported_once() -> None:
 
 def test_under_the_larger_policy_they_are_there_again() -> None:
     talk = Talk(KeepLast(4))
-    talk.pin(talk.say().id)
+    talk.pin(talk.say().turn_id)
     for _ in range(3):
         talk.say()
     talk = talk.go_on(KeepLast(1))
@@ -894,5 +894,5 @@ def test_a_pin_in_a_conversation_that_is_sealed_goes_through_the_seal() -> None:
     seal = Seal({"k": Seal.new_key()})
     chat = Chat(Scripted(says("a")), seal=seal)
     reply = chat.send("x")
-    state = chat.pin(reply.id, state=reply.state)
+    state = chat.pin(reply.turn_id, state=reply.state)
     assert list_pinned_positions(decode(seal.open(state), wires=NAMES)) == (0,)

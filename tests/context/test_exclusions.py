@@ -103,7 +103,7 @@ def test_no_request_under_any_policy_contains_what_is_excluded(
         assert out.isdisjoint(talk.sent)
         assert talk.excluded == {talk.replies[n - 1].id for n in out}
         here = {entry.turn for entry in decode(talk.state, wires=NAMES)}
-        numbers = [n for n, reply in enumerate(talk.replies, 1) if reply.id in here]
+        numbers = [n for n, reply in enumerate(talk.replies, 1) if reply.turn_id in here]
         for number in data.draw(st.lists(st.sampled_from(numbers), max_size=2)):
             if number in out:
                 talk.include(number)

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import AsyncConversation, Done, Economy, Summarize
+from longtalk import AsyncConversation, Economy, Summarize
 from longtalk._util import json_bytes
 from longtalk._util.concurrency import sleep
 from longtalk.archive.archive import AsyncArchive
 from longtalk.context.costs import CostReceipt
 from longtalk.context.epochs import Anchor, Epoch
+from longtalk.events import Done
 from longtalk.stores.base import Commit, Holder, PlacedRecord, Store
 from longtalk.stores.in_memory import InMemory
 from longtalk.stores.leases import identify_this_process
@@ -325,7 +326,7 @@ async def test_a_branch_that_has_what_it_covers_has_it_too(store: Store) -> None
     talk = open_talk(store, AsyncSummaryModel(gate=gate))
     replies = await until_asked(talk, gate)
     whole = await talk.fork(name="whole")
-    early = await talk.fork(at=replies[2].id, name="early")
+    early = await talk.fork(at=replies[2].turn_id, name="early")
     await say(talk)
     gate.open()
     await settle(talk)
@@ -365,7 +366,7 @@ async def test_a_rewind_to_before_what_it_covers_leaves_it_behind(store: Store, 
         gate.open()
         await settle(talk)
         assert read_record(store).text == SUMMARY_TEXT
-    rest = await talk.rewind(replies[2].id)
+    rest = await talk.rewind(replies[2].turn_id)
     gate.open()
     await settle(talk)
     assert read_record(store) is None
@@ -382,7 +383,7 @@ async def test_one_from_before_a_rewind_is_not_taken_for_the_next_one(store: Sto
     teller = AsyncSummaryModel(SUMMARY_TEXT, OTHER, gate=gate)
     talk = open_talk(store, teller)
     replies = await until_asked(talk, gate)
-    await talk.rewind(replies[2].id)
+    await talk.rewind(replies[2].turn_id)
     await until_asked(talk, gate, turns=3)
     while len(teller.asked) < 2:
         await sleep(0.001)
@@ -401,7 +402,7 @@ async def test_a_rewind_to_behind_what_it_covers_keeps_it(store: Store) -> None:
     await settle(talk)
     replies.append(await say(talk))
     stop = read_record(store).stop
-    await talk.rewind(replies[stop // 2].id)
+    await talk.rewind(replies[stop // 2].turn_id)
     assert read_record(store).stop == stop
     assert read_record(store, kind="epoch", of=Epoch) is None
     await say(talk)

@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import AsyncArchive, AsyncChat, AsyncConversation, Done, Text, ToolResult, tool
+from longtalk import AsyncArchive, AsyncChat, AsyncConversation, tool
 from longtalk.context.epochs import fingerprint_policy
 from longtalk.errors import (
     Busy,
+    CorruptStore,
     InputError,
     KeyReused,
     Overloaded,
@@ -23,6 +24,7 @@ from longtalk.errors import (
     StreamCut,
     TooManyRounds,
 )
+from longtalk.events import Done, Text, ToolResult
 from longtalk.policies import KeepAll, KeepLast, TokenBudget
 from longtalk.stores.base import BranchHead, Commit, Holder, PlacedRecord, Store
 from longtalk.stores.in_memory import InMemory
@@ -345,7 +347,7 @@ async def test_work_that_was_done_is_kept_and_carried_by_the_error(store: Store)
     with pytest.raises(TooManyRounds) as caught:
         await conversation.send("x", max_rounds=1)
     assert caught.value.partial is not None
-    assert caught.value.partial.finish == "failed"
+    assert caught.value.partial.finish_reason == "failed"
     assert sum(said.startswith("tool: about") for said in texts(store)) == 2
     assert statuses(store) == ["failed"]
     await conversation.verify()
@@ -416,7 +418,7 @@ async def test_stopping_after_any_event_leaves_a_turn_that_is_ended(store: Store
             if seen == stop:
                 break
             seen += 1
-    finish = {"stop": "complete", "interrupted": "interrupted"}[stream.reply.finish]
+    finish = {"stop": "complete", "interrupted": "interrupted"}[stream.reply.finish_reason]
     assert statuses(store) == [finish]
     assert finish == "interrupted" or texts(store)[-1] == "assistant: done"
     assert head(store).lease is None
@@ -522,7 +524,7 @@ async def test_a_late_answer_lands_on_a_branch_of_its_own(store: Store) -> None:
     conversation = talk(store, provider)
     reply = await conversation.send("x")
     assert [notice.kind for notice in reply.notices] == ["fenced_out"]
-    name = f"main~{reply.id}"
+    name = f"main~{reply.turn_id}"
     assert repr(name) in reply.notices[0].text
     assert texts(store) == ["user: x", "user: y", "assistant: b"]
     assert texts(store, name) == ["user: x", "assistant: late"]
@@ -550,7 +552,7 @@ async def test_late_results_land_there_too_and_the_turn_goes_on(store: Store) ->
     stream = talk(store, provider, tools=[lookup]).stream("x", key="k")
     async for _ in stream:
         pass
-    name = f"main~{stream.reply.id}"
+    name = f"main~{stream.reply.turn_id}"
     assert [notice.kind for notice in stream.reply.notices] == ["fenced_out"]
     assert [said.partition(":")[0] for said in texts(store, name)] == [
         *("user", "assistant", "tool", "assistant", "tool", "assistant")
@@ -576,7 +578,7 @@ async def test_a_late_answer_after_a_rewind_is_not_lost(store: Store) -> None:
 
     provider.then = take_over
     reply = await talk(store, provider).send("x")
-    assert texts(store, f"main~{reply.id}") == ["user: w", "assistant: a", "user: x", "assistant: late"]
+    assert texts(store, f"main~{reply.turn_id}") == ["user: w", "assistant: a", "user: x", "assistant: late"]
     assert texts(store)[:4] == ["user: w", "assistant: a", "user: y", "assistant: b"]
 
 
@@ -605,7 +607,7 @@ async def test_a_late_answer_finds_a_name_also_when_its_own_is_taken(store: Stor
 
     provider.then = take_over
     reply = await talk(store, provider).send("x", key="k")
-    name = next(branch for branch in await talk(store).branches() if branch.startswith(f"main~{reply.id}-"))
+    name = next(branch for branch in await talk(store).branches() if branch.startswith(f"main~{reply.turn_id}-"))
     assert texts(store, name) == ["user: x", "assistant: late"]
     assert repr(name) in reply.notices[0].text
     assert (await talk(store).send("x", key="k")).text == "late"
@@ -634,7 +636,7 @@ async def test_an_interrupted_turn_continues_without_a_message_as_the_same_turn(
     provider = AsyncScripted(says("b"))
     reply = await talk(store, provider).send(None)
     assert roles(provider) == ["user", "assistant", "tool", "tool"]
-    assert [turn.id for turn in turns(store)] == [reply.id]
+    assert [turn.id for turn in turns(store)] == [reply.turn_id]
     assert statuses(store) == ["complete"]
 
 
@@ -699,7 +701,7 @@ async def test_a_key_never_makes_a_second_turn(store: Store) -> None:
     await conversation.send("y")
     for each in (conversation, talk(store, provider)):
         reply = await each.send("x", key="k")
-        assert (reply.id, reply.text, reply.finish) == (first.id, "done", "stop")
+        assert (reply.turn_id, reply.text, reply.finish_reason) == (first.turn_id, "done", "stop")
         assert reply.raw_usage == first.raw_usage
         assert [entry.native for entry in reply.entries] == [entry.native for entry in first.entries]
         events = await collect(each.stream("x", key="k"))
@@ -723,7 +725,7 @@ async def test_after_a_redaction_a_key_gives_the_stored_reply_whatever_the_messa
     first = await conversation.send("x", key="k")
     await AsyncArchive(store).redact("c", first.entries[0].id)
     reply = await talk(store).send(guess, key="k")
-    assert (reply.id, reply.text) == (first.id, "a")
+    assert (reply.turn_id, reply.text) == (first.turn_id, "a")
     assert texts(store) == ["user: [redacted]", "assistant: a"]
 
 
@@ -752,7 +754,7 @@ async def test_a_turn_that_failed_goes_on_under_its_key(store: Store) -> None:
     failed = turns(store)
     reply = await conversation.send("x", key="k")
     assert roles(provider) == ["user", "assistant", "tool", "tool"]
-    assert [turn.id for turn in turns(store)] == [turn.id for turn in failed] == [reply.id]
+    assert [turn.id for turn in turns(store)] == [turn.id for turn in failed] == [reply.turn_id]
     assert (turns(store)[0].status, turns(store)[0].error) == ("complete", "")
     assert (await conversation.send("x", key="k")).text == "done"
     assert len(provider.requests) == 3
@@ -785,7 +787,7 @@ async def test_a_turn_that_others_left_behind_goes_on_beside_them(store: Store) 
     with pytest.raises(RequestRefused):
         await conversation.send("dying", key="k")
     reply = await conversation.send("dying", key="k")
-    name = f"main~{reply.id}"
+    name = f"main~{reply.turn_id}"
     assert [notice.kind for notice in reply.notices] == ["branched"]
     assert await conversation.branches() == ["main", name]
     assert [m["content"] for m in sent(provider)] == ["dying"]
@@ -815,7 +817,7 @@ async def test_a_key_is_found_from_any_branch(store: Store) -> None:
     reply = await conversation.send("y", key="k")
     assert texts(store, "other") == ["user: x", "assistant: a", "user: y", "assistant: done"]
     assert texts(store) == ["user: x", "assistant: a"]
-    assert (await conversation.send("y", key="k")).id == reply.id
+    assert (await conversation.send("y", key="k")).turn_id == reply.turn_id
 
 
 async def test_a_turn_without_a_message_has_a_key_too(store: Store) -> None:
@@ -823,7 +825,7 @@ async def test_a_turn_without_a_message_has_a_key_too(store: Store) -> None:
     conversation = talk(store, provider)
     await conversation.note("the bell rings")
     first = await conversation.send(None, key="k")
-    assert (await conversation.send(None, key="k")).id == first.id
+    assert (await conversation.send(None, key="k")).turn_id == first.turn_id
     assert len(provider.requests) == 1
 
 
@@ -847,7 +849,7 @@ async def test_a_key_that_is_taken_meanwhile_makes_no_second_turn(store: Store, 
     provider = AsyncScripted(says("b"))
     late = talk(Blind(store), provider)
     reply = await late.send("x", key="k")
-    assert (reply.id, reply.text, provider.requests) == (first.id, "done", [])
+    assert (reply.turn_id, reply.text, provider.requests) == (first.turn_id, "done", [])
     assert head(store).lease is None
     assert statuses(store) == ["complete", *(["interrupted"] if dead else [])]
     assert "user: x" not in texts(store)
@@ -920,7 +922,7 @@ async def test_a_fork_goes_its_own_way(store: Store) -> None:
     conversation = talk(store, says("a"), says("b"), says("c"), says("d"))
     first = await conversation.send("x")
     await conversation.send("y")
-    branch = await conversation.fork(first.id, name="other")
+    branch = await conversation.fork(first.turn_id, name="other")
     assert branch.branch == "other"
     await branch.send("z")
     await conversation.send("w")
@@ -972,7 +974,7 @@ async def test_an_answer_is_made_again_on_a_branch(store: Store) -> None:
     assert [m["content"] for m in sent(provider)] == ["x", "a", "y"]
     assert [said.text for said in await branch.history()] == ["x", "a", "y", "c"]
     assert reply.text == "c"
-    branch, reply = await conversation.regenerate(first.id)
+    branch, reply = await conversation.regenerate(first.turn_id)
     assert [said.text for said in await branch.history()] == ["x", "d"]
     assert len(await conversation.history()) == 8
 
@@ -982,7 +984,7 @@ async def test_an_answer_that_was_cut_off_is_made_again_as_another_turn(store: S
     branch, reply = await talk(store, says("b")).regenerate()
     assert texts(store, branch.branch) == ["user: dying", "assistant: b"]
     assert turns(store)[0].status == "interrupted"
-    assert turns(store)[0].id != reply.id
+    assert turns(store)[0].id != reply.turn_id
 
 
 async def test_rewinding_keeps_what_came_after_on_a_branch(store: Store) -> None:
@@ -990,7 +992,7 @@ async def test_rewinding_keeps_what_came_after_on_a_branch(store: Store) -> None
     conversation = talk(store, provider)
     first = await conversation.send("x")
     await conversation.send("y")
-    kept = await conversation.rewind(first.id)
+    kept = await conversation.rewind(first.turn_id)
     assert texts(store) == ["user: x", "assistant: a"]
     await conversation.send("z")
     assert [m["content"] for m in sent(provider)] == ["x", "a", "z"]
@@ -1007,7 +1009,7 @@ async def test_rewinding_waits_for_the_turn_that_runs(store: Store, monkeypatch:
         await collect(running)
 
     monkeypatch.setattr("longtalk.branches.operations.sleep", sleep)
-    kept = await conversation.rewind(first.id)
+    kept = await conversation.rewind(first.turn_id)
     assert texts(store) == ["user: w", "assistant: a"]
     assert texts(store, kept) == ["user: w", "assistant: a", "user: x", "assistant: Once upon a time"]
 
@@ -1023,7 +1025,7 @@ async def test_rewinding_reads_the_branch_again_after_a_concurrent_commit(store:
     conversation = talk(store, says("a"), says("b"))
     first = await conversation.send("x")
     await conversation.send("y")
-    kept = await talk(Faster(store)).rewind(first.id)
+    kept = await talk(Faster(store)).rewind(first.turn_id)
     assert texts(store) == ["user: x", "assistant: a"]
     assert texts(store, kept) == ["user: x", "assistant: a", "user: y", "assistant: b"]
 
@@ -1033,7 +1035,7 @@ async def test_history_tells_all_that_was_said(store: Store) -> None:
     reply = await conversation.send("x")
     said = await conversation.history()
     assert [(each.role, each.turn) for each in said] == [
-        (role, reply.id) for role in ("user", "assistant", "tool", "tool", "assistant")
+        (role, reply.turn_id) for role in ("user", "assistant", "tool", "tool", "assistant")
     ]
     assert [each.native for each in said] == [entry.native for entry in reply.entries]
     assert said[-1].text == "done"
@@ -1054,7 +1056,7 @@ async def test_damage_is_found(store: Store, place: int, native: bytes) -> None:
     await conversation.send("x")
     await conversation.verify()
     assert store.redact("", "c", (await conversation.history())[place].id, native)
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(CorruptStore, match="damaged"):
         await talk(store).verify()
 
 
@@ -1064,7 +1066,7 @@ async def test_a_missing_entry_is_found(store: Store) -> None:
             return self.store.read(owner, conversation, branch, start + 1, stop)
 
     await talk(store, says("a")).send("x")
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(CorruptStore, match="damaged"):
         await talk(Holed(store)).verify()
 
 
@@ -1178,7 +1180,7 @@ async def test_the_same_key_gives_the_whole_reply_also_after_a_rewind_into_its_t
     first = await conversation.send("x", key="k")
     await conversation.rewind((await conversation.history())[at].id)
     again = await conversation.send("x", key="k")
-    assert (again.id, again.text) == (first.id, "b")
+    assert (again.turn_id, again.text) == (first.turn_id, "b")
 
 
 async def test_a_branch_without_a_name_gets_one_that_is_free(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

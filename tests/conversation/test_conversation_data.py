@@ -102,7 +102,7 @@ async def test_what_is_pinned_stays_although_the_policy_leaves_it_out(store: Sto
     for i in range(5):
         await one.send(f"{i}")
     assert "remember the bow" not in sent(one)
-    await one.pin(first.id)
+    await one.pin(first.turn_id)
     assert await one.pins() == [first.entries[0].id]
     for i in range(4):
         await one.send(f"again {i}")
@@ -116,21 +116,21 @@ async def test_what_is_unpinned_goes(store: Store) -> None:
     one = talk(store, policy=KeepLast(4))
     first = await one.send("remember the bow")
     await one.pin(first.entries[1].id)
-    await one.unpin(first.id)
+    await one.unpin(first.turn_id)
     assert await one.pins() == []
     for i in range(5):
         await one.send(f"{i}")
     assert "remember the bow" not in sent(one)
     with pytest.raises(InputError, match="is not pinned"):
-        await one.unpin(first.id)
+        await one.unpin(first.turn_id)
 
 
 async def test_what_leaves_no_room_is_not_pinned(store: Store) -> None:
     one = talk(store, policy=KeepLast(4))
     replies = [await one.send(f"{i}") for i in range(4)]
-    await one.pin(replies[0].id)
+    await one.pin(replies[0].turn_id)
     with pytest.raises(PinRefused):
-        await one.pin(replies[1].id)
+        await one.pin(replies[1].turn_id)
     with pytest.raises(InputError, match="no entry or turn 'nowhere'"):
         await one.pin("nowhere")
     assert await one.pins() == [replies[0].entries[0].id]
@@ -139,11 +139,11 @@ async def test_what_leaves_no_room_is_not_pinned(store: Store) -> None:
 async def test_a_fork_has_the_pins_of_where_it_began(store: Store) -> None:
     one = talk(store, policy=KeepLast(4))
     first = await one.send("remember the bow")
-    await one.pin(first.id)
+    await one.pin(first.turn_id)
     await one.send("x")
     branch = await one.fork()
     await branch.send("y")
-    await branch.unpin(first.id)
+    await branch.unpin(first.turn_id)
     assert (await one.pins(), await branch.pins()) == ([first.entries[0].id], [])
 
 
@@ -158,7 +158,7 @@ async def test_what_is_excluded_is_in_the_history_and_in_no_request_until_it_is_
     assert await one.excluded() == [first.entries[1].id]
     reply = await one.send("y")
     assert "forget the bow" not in sent(one)
-    assert [run.reason for run in await one.manifest(reply.id)] == ["excluded", "kept"]
+    assert [run.reason for run in await one.manifest(reply.turn_id)] == ["excluded", "kept"]
     assert (await one.history())[0].text == "forget the bow"
     other = talk(store)
     await other.send("another process")
@@ -226,8 +226,8 @@ async def test_what_a_turn_has_sent_is_kept_with_it(store: Store) -> None:
     replies = [await one.send(f"{i}") for i in range(5)]
     for reply in replies:
         assert reply.context is not None
-        assert await one.manifest(reply.id) == reply.context.manifest
-    assert {run.verdict for run in await one.manifest(replies[-1].id)} == {"sent", "left_out"}
+        assert await one.manifest(reply.turn_id) == reply.context.manifest
+    assert {run.verdict for run in await one.manifest(replies[-1].turn_id)} == {"sent", "left_out"}
     assert await one.manifest("nowhere") == ()
 
 
@@ -252,8 +252,8 @@ async def test_a_long_manifest_names_its_epoch(store: Store) -> None:
     replies = [await one.send(f"{i}") for i in range(30)]
     for reply in replies:
         assert reply.context is not None
-        assert await one.manifest(reply.id) == reply.context.manifest
-    lengths = [len(store.manifest("", "c", reply.id)) for reply in replies]
+        assert await one.manifest(reply.turn_id) == reply.context.manifest
+    lengths = [len(store.manifest("", "c", reply.turn_id)) for reply in replies]
     assert min(lengths[15:]) < 400
 
 
@@ -266,7 +266,7 @@ async def test_a_turn_that_was_rewound_is_still_replayed(store: Store) -> None:
     second = await one.send("y", key="k")
     kept = await one.rewind((await one.history())[1].id)
     again = await one.send("y", key="k")
-    assert (again.text, again.id) == ("second", second.id)
+    assert (again.text, again.turn_id) == ("second", second.turn_id)
     await one.send("z")
     assert (await one.send("y", key="k")).text == "second"
     assert [said.text for said in await one.history()] == ["x", "first", "z", "third"]
@@ -359,8 +359,8 @@ async def test_a_redaction_beside_a_turn_does_not_end_it(store: Store) -> None:
 async def test_pinning_twice_is_pinning_once(store: Store) -> None:
     one = talk(store)
     reply = await one.send("x")
-    await one.pin(reply.id)
-    await one.pin(reply.id)
+    await one.pin(reply.turn_id)
+    await one.pin(reply.turn_id)
     assert await one.pins() == [reply.entries[0].id]
 
 
@@ -393,7 +393,7 @@ async def test_an_epoch_that_cannot_be_read_does_not_hide_a_manifest(store: Stor
     record = PlacedRecord(Record("epoch", head.entry or "", 1, b"[]"), head.size - 1)
     store.write("", "c", Commit(expect=head.revision, records=(record,), at=1))
     assert replies[-1].context is not None
-    assert await one.manifest(replies[-1].id) == replies[-1].context.manifest
+    assert await one.manifest(replies[-1].turn_id) == replies[-1].context.manifest
 
 
 async def test_a_stored_message_of_an_unknown_wire_is_named(store: Store) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from longtalk import AsyncConversation, InputError, Summarize, ToolCall, ToolOutput, external_tool
+from longtalk import AsyncConversation, InputError, Summarize, ToolOutput, external_tool
 from longtalk.errors import RequestRefused
+from longtalk.events import ToolCall
 from longtalk.stores.base import Store
 from longtalk.testing import AsyncScripted, says, validate
 from longtalk.turn.draft import NOT_RUN, UNKNOWN
@@ -49,7 +50,7 @@ async def test_another_object_goes_on_with_the_results(store: Store, wire: str, 
         reply = events[-1].reply  # type: ignore[union-attr]
     else:
         reply = await talk(store, first).send("x")
-    assert (reply.finish, [call.id for call in reply.calls]) == ("calls", ["c1", "c3"])
+    assert (reply.finish_reason, [call.id for call in reply.calls]) == ("tool_calls", ["c1", "c3"])
     head = store.head("", "c", "main")
     assert head is not None
     assert head.lease is None
@@ -108,7 +109,7 @@ async def test_keys_of_both_turns_give_their_replies_again(store: Store) -> None
     conversation = talk(store, provider)
     for _ in range(2):
         reply = await conversation.send("x", key="first")
-        assert (reply.finish, [call.id for call in reply.calls]) == ("calls", ["c1", "c3"])
+        assert (reply.finish_reason, [call.id for call in reply.calls]) == ("tool_calls", ["c1", "c3"])
     for _ in range(2):
         assert (await conversation.send(PAID, key="second")).text == "done"
     events = [event async for event in conversation.stream("x", key="first")]

@@ -81,10 +81,10 @@ def test_no_policy_parts_a_call_from_its_result(
                 assert all(f"result-of-{output.call_id}.".encode() in request for output in message)
             if not reply.calls:
                 break
-            assert reply.finish == "calls"
+            assert reply.finish_reason == "tool_calls"
             text = data.draw(_texts)
             message = [ToolOutput(call.id, f"result-of-{call.id}. {text}") for call in reply.calls]
-        assert reply.finish == "stop"
+        assert reply.finish_reason == "stop"
         assert turns == 1 + sum("pay" in names for names in rounds)
     if state is not None:
         transcript = decode(state, wires=NAMES)

@@ -12,9 +12,10 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from longtalk import Archive, Chat, Conversation, InputError, Recall, ToolCall, ToolResult
+from longtalk import Archive, Chat, Conversation, InputError, Recall
 from longtalk.context.epochs import Epoch
 from longtalk.errors import PinRefused
+from longtalk.events import ToolCall, ToolResult
 from longtalk.memory.brief.lines import BriefContent
 from longtalk.memory.brief.record import BriefRecord, read_brief_record
 from longtalk.memory.brief.schema import Brief, Field, Schema
@@ -524,8 +525,8 @@ def test_what_would_leave_no_room_can_t_be_pinned() -> None:
     provider = CardModel(make_answer(LONG))
     (reply,) = run_turns(provider, 1, BARE)
     with pytest.raises(PinRefused):
-        Chat(provider, policy=BARE).pin(reply.id, state=reply.state)
-    assert Chat(provider, policy=OLD).pin(reply.id, state=reply.state)
+        Chat(provider, policy=BARE).pin(reply.turn_id, state=reply.state)
+    assert Chat(provider, policy=OLD).pin(reply.turn_id, state=reply.state)
 
 
 @pytest.mark.parametrize("limit", [300, 600, 1_500])

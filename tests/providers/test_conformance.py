@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from longtalk import AsyncChat, Chat, Done, Text
+from longtalk import AsyncChat, Chat
+from longtalk.events import Done, Text
 from longtalk.testing.providers.harness import echo
 from longtalk.testing.providers.script import Script, play
 from longtalk.testing.providers.suite import CASES, Blocking, Case, check_provider, over_http
@@ -123,7 +124,7 @@ async def test_an_async_chat_talks_over_every_wire(wire: str) -> None:
                         break
             events = [event async for event in chat.stream("Three.", state=stream.reply.state, system="S")]
     assert first.text == "You said: One."
-    assert stream.reply.finish == "interrupted"
+    assert stream.reply.finish_reason == "interrupted"
     assert isinstance(events[-1], Done)
     assert events[-1].reply.text == "You said: Three."
     assert first.usage.input < events[-1].reply.usage.input

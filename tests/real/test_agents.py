@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from longtalk import AsyncChat, Chat, Conversation, Text
+from longtalk import AsyncChat, Chat, Conversation
 from longtalk.errors import AuthFailed, ProviderError
+from longtalk.events import Text
 from longtalk.providers.local.engine import get_engine
 from longtalk.providers.local.weights import find_weights
 from longtalk.reply import Reply
@@ -160,7 +161,7 @@ def test_a_stream_that_is_left_ends_the_program(agent: str, home: Path, server: 
             await asyncio.wait([task])
             return stream.reply
 
-    assert asyncio.run(leave()).finish == "interrupted"
+    assert asyncio.run(leave()).finish_reason == "interrupted"
     assert not [environment for environment in _environments() if f"HOME={home}".encode() in environment]
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from longtalk import AsyncChat, Chat, Summarize, System, Text, TokenBudget, peek
+from longtalk import AsyncChat, Chat, Summarize, System, TokenBudget, peek
 from longtalk.errors import ContextOverflow, InputError
+from longtalk.events import Text
 from longtalk.providers.local.engine import get_engine
 from longtalk.providers.local.weights import find_weights
 
@@ -99,13 +100,13 @@ def test_an_answer_that_is_stopped_does_not_block_the_next(chat: Chat) -> None:
         for event in stream:
             if isinstance(event, Text):
                 break
-    assert stream.reply.finish == "interrupted"
+    assert stream.reply.finish_reason == "interrupted"
     assert stream.reply.text
     assert chat.send("Thank you.", state=stream.reply.state).text.strip()
 
 
 def test_an_answer_that_is_too_long_is_cut_and_marked(chat: Chat) -> None:
-    assert chat.send("Tell me a story.", options={"max_tokens": 5}).finish == "length"
+    assert chat.send("Tell me a story.", options={"max_tokens": 5}).finish_reason == "length"
 
 
 def test_a_conversation_that_has_outgrown_the_model_is_a_typed_error(chat: Chat) -> None:

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk import BadState, peek
+from longtalk import peek
 from longtalk.context.compose import compose
 from longtalk.context.epochs import Epoch
+from longtalk.errors import BadState
 from longtalk.state import codec as states
 from longtalk.state.shedding import split
 from longtalk.transcript import pack_check

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk import BadState
 from longtalk.context.compose import compose
 from longtalk.context.epochs import Epoch
+from longtalk.errors import BadState
 from longtalk.state import codec as states
 from longtalk.state import legacy_v1 as state_v1
 from longtalk.testing import validate

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk import BadState, Chat, peek
-from longtalk.errors import InputError
+from longtalk import Chat, peek
+from longtalk.errors import BadState, InputError
 from longtalk.state import codec as states
 from longtalk.state import sealed_header
 from longtalk.state import sealing as seals

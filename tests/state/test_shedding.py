@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk import BadState, InputError, Seal, join, peek
+from longtalk import InputError, Seal, join, peek
+from longtalk.errors import BadState
 from longtalk.state import codec as states
 from longtalk.state import sealing as seals
 from longtalk.state import shedding as sheds

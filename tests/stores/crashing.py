@@ -26,7 +26,8 @@ import apsw
 import psycopg
 import redis
 
-from longtalk import AsyncConversation, Conversation, Done, ToolResult, tool
+from longtalk import AsyncConversation, Conversation, tool
+from longtalk.events import Done, ToolResult
 from longtalk.policies import KeepAll, Policy
 from longtalk.stores.base import BranchHead, Commit, Store
 from longtalk.stores.jsonl.store import JSONL

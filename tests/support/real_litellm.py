@@ -11,8 +11,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from longtalk import AsyncChat, Chat, Done
+from longtalk import AsyncChat, Chat
 from longtalk.errors import LongtalkError
+from longtalk.events import Done
 from longtalk.providers.scripted.script import says
 from longtalk.testing.providers.script import Script, ScriptedResponse, play
 from longtalk.testing.providers.suite import Blocking, check_provider, over_http

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from longtalk import BadState, Chat, KeepLast, Seal
+from longtalk import Chat, KeepLast, Seal
+from longtalk.errors import BadState
 from longtalk.policies import Compactor, DropOldest, KeepAll, OverExchanges, Size, TokenBudget, View
 from longtalk.state.codec import decode
 from longtalk.testing import Scripted, WireViolation, says

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import longtalk
-from longtalk import AsyncChat, AsyncStream, Checkpoint, Done, Text, ToolCall
+from longtalk import AsyncChat, AsyncStream
 from longtalk._util.concurrency import run_shielded
+from longtalk.events import Checkpoint, Done, Text, ToolCall
 from longtalk.state.codec import decode
 from longtalk.testing import AsyncScripted, says, validate
 from longtalk.wires import NAMES
@@ -39,7 +40,7 @@ async def test_a_stream_that_is_closed_keeps_what_was_said() -> None:
         async for event in stream:
             if isinstance(event, Text) and event.text == " u":
                 break
-    assert stream.reply.finish == "interrupted"
+    assert stream.reply.finish_reason == "interrupted"
     assert stream.reply.text == "Once u"
     entry = decode(stream.reply.state, wires=NAMES)[-1]
     assert (entry.role, entry.mark) == ("assistant", "interrupted")
@@ -88,7 +89,7 @@ async def test_a_finished_stream_is_not_interrupted_by_closing_it() -> None:
     async with AsyncChat(AsyncScripted(STORY)).stream("x") as stream:
         async for _ in stream:
             pass
-    assert stream.reply.finish == "stop"
+    assert stream.reply.finish_reason == "stop"
 
 
 async def test_calls_that_were_not_run_are_closed_as_not_run() -> None:
@@ -113,7 +114,7 @@ async def test_stopping_after_any_event_leaves_a_valid_conversation(stop: int) -
             if isinstance(event, Checkpoint):
                 await next_turn_is_valid(event.state)
     await next_turn_is_valid(stream.reply.state)
-    assert stream.reply.finish == ("stop" if seen < stop or isinstance(event, Done) else "interrupted")
+    assert stream.reply.finish_reason == ("stop" if seen < stop or isinstance(event, Done) else "interrupted")
 
 
 PACKAGE = os.path.dirname(longtalk.__file__) + os.sep

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from longtalk import Archive, Chat, Conversation, Done, Text, history
+from longtalk import Archive, Chat, Conversation, history
 from longtalk.errors import StreamCut
+from longtalk.events import Done, Text
 from longtalk.memory.brief.record import read_brief_record
 from longtalk.policies import KeepAll, Memory
 from longtalk.state.codec import decode
@@ -178,7 +179,7 @@ def test_what_was_held_back_is_shown_when_a_stream_breaks_off(wire: str) -> None
 @EACH
 def test_an_answer_of_a_card_alone_says_nothing(wire: str) -> None:
     told, reply = streamed(wire, [CARD])
-    assert (told, reply.text, reply.finish) == ([], "", "stop")
+    assert (told, reply.text, reply.finish_reason) == ([], "", "stop")
     (answer,) = [entry for entry in reply.entries if entry.role == "assistant"]
     assert (answer.mark, view_entry(answer).cards) == ("", (CONTENT,))
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from longtalk import AsyncChat, Memory, Reasoning, Text, ToolCall, ToolCallDelta
+from longtalk import AsyncChat, Memory
+from longtalk.events import Reasoning, Text, ToolCall, ToolCallDelta
 from longtalk.testing import AsyncScripted, says
 from longtalk.wires import WIRES
 

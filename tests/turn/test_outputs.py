@@ -8,18 +8,9 @@ from typing import Any
 
 import pytest
 
-from longtalk import (
-    AsyncChat,
-    Checkpoint,
-    Done,
-    InputError,
-    Memory,
-    ToolCall,
-    ToolOutput,
-    ToolResult,
-    external_tool,
-)
+from longtalk import AsyncChat, InputError, Memory, ToolOutput, external_tool
 from longtalk.errors import ToolError, TooManyRounds
+from longtalk.events import Checkpoint, Done, ToolCall, ToolResult
 from longtalk.state.codec import decode
 from longtalk.testing import AsyncScripted, says, validate
 from longtalk.turn.draft import NOT_RUN, UNKNOWN
@@ -72,7 +63,7 @@ async def test_a_turn_ends_with_the_calls_of_external_tools_and_the_next_one_goe
         return [event async for event in chat.stream(message, state=state)][-1].reply
 
     first = await send("Pay and look.", None)
-    assert first.finish == "calls"
+    assert first.finish_reason == "tool_calls"
     assert [(call.id, call.name, json.loads(call.arguments)) for call in first.calls] == [("c1", "pay", {"sum": 5})]
     assert results(first.state) == {"c2": "about bows"}
     second = await send([ToolOutput("c1", "done")], first.state)
@@ -182,7 +173,7 @@ async def test_all_results_are_needed_even_if_the_tool_is_gone() -> None:
 
 async def test_external_calls_are_no_round_of_tools() -> None:
     reply = await AsyncChat(AsyncScripted(pays("c1")), tools=[PAY]).send("x", max_rounds=0)
-    assert reply.finish == "calls"
+    assert reply.finish_reason == "tool_calls"
 
 
 async def test_too_many_rounds_close_external_calls_too() -> None:
@@ -211,7 +202,7 @@ async def test_a_turn_that_was_cut_off_while_a_function_ran_ends_with_the_calls_
     events = [event async for event in chat.stream(None, state=state)]
     assert [event for event in events if isinstance(event, ToolCall)] == [ToolCall("c1", "pay", b'{"sum":5}')]
     reply = events[-1].reply  # type: ignore[union-attr]
-    assert (reply.finish, [call.id for call in reply.calls]) == ("calls", ["c1"])
+    assert (reply.finish_reason, [call.id for call in reply.calls]) == ("tool_calls", ["c1"])
     assert results(reply.state) == {"c2": UNKNOWN}
 
 

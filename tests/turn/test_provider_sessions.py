@@ -426,7 +426,7 @@ async def test_a_store_says_what_was_held(server: StrictResponses, way: dict[str
         await one.aclose()
         one = talk(server, store, **way)
         reply = await one.send("b")
-        manifest = await one.manifest(reply.id)
+        manifest = await one.manifest(reply.turn_id)
         metrics = (await one.metrics())[-1]
         await one.aclose()
     assert [(run.first, run.last, run.verdict) for run in manifest] == [(0, 1, "held"), (2, 2, "sent")]

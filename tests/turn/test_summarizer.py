@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import AsyncChat, Done, KeepAll, KeepLast, Notice, Summarize, join
+from longtalk import AsyncChat, KeepAll, KeepLast, Summarize, join
 from longtalk._util import json_bytes
 from longtalk.errors import InputError, Overloaded, RequestRefused
+from longtalk.events import Done, Notice
 from longtalk.memory.summary import Summary, render_summary_prompt
 from longtalk.state.codec import decode, encode
 from longtalk.testing import says
@@ -449,7 +450,7 @@ async def test_pinned_messages_stay_beside_a_summary() -> None:
     teller = AsyncSummaryModel()
     chat = AsyncChat(teller, policy=LIMIT)
     first = await chat.send("My violin is a 1740 Guarneri.")
-    state = await chat.pin(first.id, state=first.state)
+    state = await chat.pin(first.turn_id, state=first.state)
     for number in range(30):
         reply = await say(chat, number, state)
         state = reply.state
@@ -462,7 +463,7 @@ async def test_pinned_messages_stay_while_no_summary_can_be_made() -> None:
     teller = AsyncSummaryModel("")
     chat = AsyncChat(teller, policy=LIMIT)
     first = await chat.send("My violin is a 1740 Guarneri.")
-    state = await chat.pin(first.id, state=first.state)
+    state = await chat.pin(first.turn_id, state=first.state)
     for number in range(14):
         reply = await say(chat, number, state)
         state = reply.state

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import AsyncChat, Done, KeepLast, Notice, TokenBudget, WindowShare
+from longtalk import AsyncChat, KeepLast, TokenBudget
 from longtalk.context.epochs import read_windows
 from longtalk.errors import ContextOverflow, InputError, PinRefused
-from longtalk.policies import Compactor, DropOldest, OverTokens, Size
+from longtalk.events import Done, Notice
+from longtalk.policies import Compactor, DropOldest, OverTokens, Size, WindowShare
 from longtalk.state.codec import decode
 from longtalk.testing import AsyncScripted, says, validate
 from longtalk.wires import HTTP_WIRES, NAMES, WIRES
@@ -291,9 +292,9 @@ async def test_a_share_is_of_the_window_that_was_given() -> None:
 async def test_a_pin_has_to_leave_room_in_the_window_that_was_given() -> None:
     provider = AsyncScripted(says("a"))
     reply = await AsyncChat(provider).send(WORDS * 100)
-    await AsyncChat(provider, window=20_000).pin(reply.id, state=reply.state)
+    await AsyncChat(provider, window=20_000).pin(reply.turn_id, state=reply.state)
     with pytest.raises(PinRefused, match="over 750 tokens, which is what a cut leaves"):
-        await AsyncChat(provider, window=1_500).pin(reply.id, state=reply.state)
+        await AsyncChat(provider, window=1_500).pin(reply.turn_id, state=reply.state)
 
 
 @pytest.mark.parametrize("window", [0, -1, 1.5, 8_000.0, "8000", True, False, float("nan"), [8_000]])

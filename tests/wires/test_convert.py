@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk import Chat, DigestTools, InputError, KeepAll, KeepLast, TokenBudget
+from longtalk import Chat, InputError, KeepAll, KeepLast, TokenBudget
 from longtalk.context.compose import compose
 from longtalk.context.epochs import Epoch
+from longtalk.policies import DigestTools
 from longtalk.state.codec import decode
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.transcript.transcript import Transcript

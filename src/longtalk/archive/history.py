@@ -13,7 +13,7 @@ from longtalk.memory.cards.hidden import find_memory_calls, is_hidden
 from longtalk.state import codec as states
 from longtalk.state.sealing import BoundSeal, Seal
 from longtalk.transcript.pack import Entry
-from longtalk.transcript.responses import Response, read_responses
+from longtalk.transcript.responses import Response, read_responses, to_finish_reason
 from longtalk.transcript.transcript import Turn
 from longtalk.usage import Usage
 from longtalk.wires import NAMES, read_usage
@@ -46,8 +46,8 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     """The result that a tool entry has."""
     model: str = ""
     """For an answer: the model that was asked, as `provider:model`."""
-    finish: str = ""
-    """For an answer: why it ended, as in `Reply.finish`; "calls" if it called tools, "paused" if it went on."""
+    finish_reason: str = ""
+    """For an answer: why it ended, as in `Reply.finish_reason`, or "paused" if the provider continued it."""
     usage: Usage | None = None
     """For an answer: the tokens of its model call; None if the provider did not report them."""
     response: Response | None = None
@@ -59,9 +59,9 @@ class HistoryEntry(msgspec.Struct, frozen=True):
         return self.response.id if self.response else ""
 
     @property
-    def finish_reason(self) -> str:
+    def raw_finish_reason(self) -> str:
         """Why the answer ended, in the provider's own words; empty if that was not kept."""
-        return self.response.finish_reason if self.response else ""
+        return self.response.raw_finish_reason if self.response else ""
 
 
 def history(
@@ -118,7 +118,9 @@ def to_history(
                 ),
                 results=(ToolResult(view.call_id, name, view.text, failed),) if view.call_id else (),
                 model=answer.model,
-                finish=entry.condition if entry.condition in _CUT else answer.finish or ("calls" if view.calls else ""),
+                finish_reason=entry.condition
+                if entry.condition in _CUT
+                else to_finish_reason(answer.finish) or ("tool_calls" if view.calls else ""),
                 usage=None if answer.usage is None else read_usage(answer.usage, entry.wire),
                 response=answer.response,
             )
@@ -155,7 +157,7 @@ def _read_answers(entries: Sequence[Entry], turns: Mapping[str, Turn]) -> dict[s
             found[entry.id] = _Answer(turn.model, finish, usage)
         for each in read_responses(turn):
             if each.entry in found:
-                found[each.entry] = _Answer(each.model, each.finish, each.usage, each)
+                found[each.entry] = _Answer(each.model, each.finish_reason, each.usage, each)
     return found
 
 

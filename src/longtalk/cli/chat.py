@@ -264,8 +264,10 @@ def _print_stream(stream: Stream[StoredReply]) -> StoredReply:
 def _format_usage(reply: StoredReply) -> str:
     usage = reply.usage
     counts = f"{usage.input} tokens sent, {usage.cached} of them cached, {usage.output} received"
-    cut = {"length": "cut off by the length limit", "filtered": "cut off by the provider's filter"}.get(reply.finish)
-    return f"[{counts}{f'; {cut}' if cut else ''}]" if usage.input else f"[{cut or reply.finish}]"
+    cut = {"length": "cut off by the length limit", "filtered": "cut off by the provider's filter"}.get(
+        reply.finish_reason
+    )
+    return f"[{counts}{f'; {cut}' if cut else ''}]" if usage.input else f"[{cut or reply.finish_reason}]"
 
 
 def _read_lines() -> Iterator[str]:

@@ -21,7 +21,7 @@ from longtalk.wires.views import MessageView
 _MOST_BRANCHES = 10
 """How many other branches to name at most."""
 _PRINTED = ("id", "turn", "role", "at", "mark", "meta", "wire", "text")
-_PRINTED_IF_KNOWN = ("model", "finish", "finish_reason", "response_id", "usage")
+_PRINTED_IF_KNOWN = ("model", "finish_reason", "raw_finish_reason", "response_id", "usage")
 """The attributes of an entry that `--json` prints. Its calls and results are in `native`, which is printed too."""
 _ENDED = {"interrupted": "interrupted", "failed": "failed", "running": "no complete answer yet"}
 """What to print after the last entry of an incomplete turn, by the turn's status."""

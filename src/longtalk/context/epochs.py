@@ -85,7 +85,7 @@ def find_place(transcript: Transcript, name: str, what: str) -> Pin:
     if found is None:
         shed = " It may have left this state: `join` puts that back." if transcript.shed.number else ""
         raise InputError(
-            f"There is no entry or turn {name!r} here: give the id of one of `reply.entries`, or `reply.id`.{shed}"
+            f"There is no entry or turn {name!r} here: give the id of one of `reply.entries`, or `reply.turn_id`.{shed}"
         )
     return Pin(transcript.position(found), transcript[found].id, transcript[found].turn)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from longtalk.errors import BadState, InputError
+from longtalk.errors import BadState, InputError, MissingExtra
 from longtalk.state.codec import Peek, peek
 from longtalk.state.sealed_header import (
     FIXED,
@@ -262,5 +262,5 @@ def _aes_gcm() -> tuple[type[AESGCM], type[InvalidTag]]:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
-        raise InputError("Sealing needs an extra: pip install 'longtalk[seal]'.") from None
+        raise MissingExtra("Sealing needs an extra: pip install 'longtalk[seal]'.") from None
     return AESGCM, InvalidTag

@@ -14,6 +14,7 @@ from math import log
 from typing import Any, TypeVar
 
 from longtalk.memory.recall.protocol import Matches, SearchTerm
+from longtalk.stores._closing import ClosedOnExit
 from longtalk.stores._tree import ConversationTree
 from longtalk.stores._words import normalize_words
 from longtalk.stores.base import (
@@ -33,7 +34,7 @@ from longtalk.transcript.transcript import Turn
 T = TypeVar("T")
 
 
-class TreeStore(ABC):
+class TreeStore(ClosedOnExit, ABC):
     """The base class of stores that hold conversations as `ConversationTree`s. It implements the reading methods."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from longtalk.errors import InputError
+from longtalk.errors import InputError, MissingExtra
 from longtalk.observation import log_suppressed
 from longtalk.tokens.families import DEFAULT_FAMILIES, EXACT, FAMILIES, MODEL_PATTERNS, get_weights
 from longtalk.tokens.features import estimate, split_blocks
@@ -71,7 +71,7 @@ def _load_tokenizer(name: str) -> Any:
     try:
         from splintr import Tokenizer
     except ImportError:
-        raise InputError("Exact counts require the extra [tokens]: pip install 'longtalk[tokens]'.") from None
+        raise MissingExtra("Exact counts require the extra [tokens]: pip install 'longtalk[tokens]'.") from None
     return Tokenizer.from_pretrained(name)
 
 

@@ -25,8 +25,8 @@ class Response(msgspec.Struct, frozen=True):
     """The id of the entry with the message; empty if the response had no content."""
     model: str
     """The model that was asked, as `provider:model`. `fields` has the model that the provider named, if it did."""
-    finish: str
-    """Why the answer ended, in Longtalk's words, as in `Reply.finish`; "calls" if it called tools."""
+    finish_reason: str
+    """Why the answer ended, in Longtalk's words, as in `Reply.finish_reason`."""
     native: bytes
     """The fields of the response in the provider's own JSON, without the message and the usage; `{}` if unknown."""
     usage: bytes | None = None
@@ -44,7 +44,7 @@ class Response(msgspec.Struct, frozen=True):
         return _find_text(self.fields, ("id",), ("responseId",))
 
     @property
-    def finish_reason(self) -> str:
+    def raw_finish_reason(self) -> str:
         """Why the answer ended, in the provider's own words; empty if it did not say."""
         return _find_text(
             self.fields,
@@ -81,6 +81,11 @@ def name_models(turn: Turn) -> Turn:
     return msgspec.structs.replace(turn, responses=tuple(named))
 
 
+def to_finish_reason(finish: str) -> str:
+    """Return a stored `Turn.finish` as users know it."""
+    return "tool_calls" if finish == "calls" else finish
+
+
 def read_responses(turn: Turn) -> list[Response]:
     """Return the responses of a turn, oldest first. Those that can't be read are left out."""
     found = []
@@ -96,7 +101,7 @@ def read_responses(turn: Turn) -> list[Response]:
             Response(
                 entry=f"{turn.id}-{number}" if isinstance(number, int) else "",
                 model=_find_text(known, ("model",)) or turn.model,
-                finish=_find_text(known, ("finish",)) or _USUAL_FINISH,
+                finish_reason=to_finish_reason(_find_text(known, ("finish",)) or _USUAL_FINISH),
                 native=native,
                 usage=turn.usage[index] if isinstance(index, int) and 0 <= index < len(turn.usage) else None,
             )

@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import Archive, Conversation, Brief, Conversation, Field, Memory, Metrics, Schema
+from longtalk import Archive, Conversation, Brief, Conversation, Memory
+from longtalk.archive.metrics import Metrics
 from longtalk.errors import CorruptStore, Deleted, InputError, RequestRefused
+from longtalk.memory import Field, Schema
 from longtalk.models.prices import FREE, Prices
 from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, OverExchanges
 from longtalk.providers.base import Capabilities
@@ -161,7 +163,7 @@ def test_each_turn_says_what_it_has_sent_and_cost(store: Store) -> None:
     replies = [one.send(f"{i}") for i in range(30)]
     found = one.metrics()
     assert found == Archive(store).metrics("c")
-    assert [each.turn for each in found] == [reply.id for reply in replies]
+    assert [each.turn for each in found] == [reply.turn_id for reply in replies]
     for each, reply in zip(found, replies, strict=True):
         sent = [run.tokens for run in reply.context.manifest if run.verdict == "sent"]
         others = [run.tokens for run in reply.context.manifest if run.verdict != "sent"]
@@ -187,9 +189,9 @@ def test_the_cost_of_shared_turns_is_counted_once(store: Store) -> None:
     one = priced(store, *[says("a", usage=USED)] * 3)
     first, second = one.send("x"), one.send("y")
     branch, other = one.regenerate()
-    assert [each.turn for each in one.metrics()] == [first.id, second.id]
+    assert [each.turn for each in one.metrics()] == [first.turn_id, second.turn_id]
     # A question belongs to the turn in which it was asked.
-    assert [each.turn for each in branch.metrics()] == [first.id, second.id, other.id]
+    assert [each.turn for each in branch.metrics()] == [first.turn_id, second.turn_id, other.turn_id]
     stats = Archive(store).stats("c")
     assert (stats.cost, stats.unpriced) == (0.0003, 0)
     priced(store, says("a", usage=USED), id="d").send("x")
@@ -256,7 +258,7 @@ def test_an_export_can_be_imported_unchanged(store: Store, tmp_path: Path) -> No
     for i in range(6):
         one.send(f"{i}")
     one.note("tuned", source="app")
-    one.pin(first.id)
+    one.pin(first.turn_id)
     one.set_metadata({"title": "Bows"})
     one.fork((one.history())[5].id, name="fork")
     other, _ = one.edit((one.history())[6].id, "said otherwise")

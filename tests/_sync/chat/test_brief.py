@@ -9,20 +9,9 @@ from typing import Any
 
 import pytest
 
-from longtalk import (
-    Archive,
-    Chat,
-    Conversation,
-    Brief,
-    Combine,
-    Field,
-    InputError,
-    KeepLast,
-    Memory,
-    Schema,
-    Seal,
-)
+from longtalk import Archive, Chat, Conversation, Brief, Combine, InputError, KeepLast, Memory, Seal
 from longtalk.errors import BadState, Busy, KeyReused, Overloaded
+from longtalk.memory import Field, Schema
 from longtalk.memory.brief.lines import Line
 from longtalk.policies import Policy
 from longtalk.stores.base import Store
@@ -353,7 +342,7 @@ def test_a_rewind_brings_back_the_brief_of_that_moment(store: Store) -> None:
     held = talk(store, model)
     first = held.send("Hello!", brief={"goal": "Play Bach"})
     held.send("And now?", brief={"goal": "Play Reger"})
-    kept = held.rewind(first.id)
+    kept = held.rewind(first.turn_id)
     assert said(held.brief.lines()) == [("goal", "Play Bach")]
     assert said(talk(store, branch=kept).brief.lines()) == [("goal", "Play Reger")]
     held.send("Once more.")

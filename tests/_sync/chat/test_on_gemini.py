@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from longtalk import Chat, Checkpoint, Done, ToolCall
+from longtalk import Chat
 from longtalk.errors import AuthFailed, ContextOverflow, InputError, Overloaded, RequestRefused
+from longtalk.events import Checkpoint, Done, ToolCall
 from longtalk.policies import KeepLast
 from longtalk.state.codec import decode, encode
 from longtalk.transcript.transcript import Entry, Transcript
@@ -69,7 +70,7 @@ def test_two_turns_with_tools_in_parallel_and_signatures(server: StrictGemini, s
         state = talked(c, "#tools And a string?", stream=stream, state=state, system="S")
         reply = c.send("Thank you.", state=state, system="S")
     assert server.violations == []
-    assert (reply.finish, reply.text) == ("stop", "You said: Thank you..")
+    assert (reply.finish_reason, reply.text) == ("stop", "You said: Thank you..")
     assert reply.usage.cached == 2
     contents = server.body()["contents"]
     assert [content["role"] for content in contents] == ["user", *["model", "user"] * 5]
@@ -152,7 +153,7 @@ def test_a_turn_that_goes_on_with_another_model_keeps_its_rounds_and_repeats_non
     with chat(server, "gemini-other") as c:
         reply = c.send(None, state=points[2].state)
     assert server.violations == []
-    assert reply.finish == "stop"
+    assert reply.finish_reason == "stop"
     assert server.requests[before].count(b'"functionCall"') == 2
     assert len(server.requests) == before + 2
 
@@ -177,7 +178,7 @@ def test_calls_without_a_signature_get_the_stand_in_where_one_is_wanted(server: 
             native = WIRE.remove_opaque(entry.native) if entry.role == "assistant" else entry.native
             bare = bare.append_to_turn("t", [Entry(role=entry.role, wire="gemini", native=native or b"", at=1)])
         reply = c.send(None, state=encode(bare))
-    assert reply.finish == "stop"
+    assert reply.finish_reason == "stop"
     assert len(server.violations) == 1
     assert [notice.kind for notice in reply.notices] == ["server_refused"]
     assert b'"thoughtSignature":"skip_thought_signature_validator"' in server.requests[-1]
@@ -199,7 +200,7 @@ def test_a_field_that_the_server_does_not_know_is_left_out(server: StrictGemini)
 def test_an_answer_that_ran_out_of_tokens_while_thinking_is_not_sent_back(server: StrictGemini) -> None:
     with chat(server) as c:
         reply = c.send("#long x")
-        assert (reply.finish, reply.text) == ("length", "")
+        assert (reply.finish_reason, reply.text) == ("length", "")
         c.send("y", state=reply.state)
     assert server.violations == []
     assert [content["role"] for content in server.body()["contents"]] == ["user", "user"]

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import Conversation, Done, Economy, Summarize
+from longtalk import Conversation, Economy, Summarize
 from longtalk._util import json_bytes
 from longtalk._sync._util.concurrency import sleep
 from longtalk._sync.archive.archive import Archive
 from longtalk.context.costs import CostReceipt
 from longtalk.context.epochs import Anchor, Epoch
+from longtalk.events import Done
 from longtalk.stores.base import Commit, Holder, PlacedRecord, Store
 from longtalk.stores.in_memory import InMemory
 from longtalk.stores.leases import identify_this_process
@@ -325,7 +326,7 @@ def test_a_branch_that_has_what_it_covers_has_it_too(store: Store) -> None:
     talk = open_talk(store, SummaryModel(gate=gate))
     replies = until_asked(talk, gate)
     whole = talk.fork(name="whole")
-    early = talk.fork(at=replies[2].id, name="early")
+    early = talk.fork(at=replies[2].turn_id, name="early")
     say(talk)
     gate.open()
     settle(talk)
@@ -365,7 +366,7 @@ def test_a_rewind_to_before_what_it_covers_leaves_it_behind(store: Store, when: 
         gate.open()
         settle(talk)
         assert read_record(store).text == SUMMARY_TEXT
-    rest = talk.rewind(replies[2].id)
+    rest = talk.rewind(replies[2].turn_id)
     gate.open()
     settle(talk)
     assert read_record(store) is None
@@ -382,7 +383,7 @@ def test_one_from_before_a_rewind_is_not_taken_for_the_next_one(store: Store) ->
     teller = SummaryModel(SUMMARY_TEXT, OTHER, gate=gate)
     talk = open_talk(store, teller)
     replies = until_asked(talk, gate)
-    talk.rewind(replies[2].id)
+    talk.rewind(replies[2].turn_id)
     until_asked(talk, gate, turns=3)
     while len(teller.asked) < 2:
         sleep(0.001)
@@ -401,7 +402,7 @@ def test_a_rewind_to_behind_what_it_covers_keeps_it(store: Store) -> None:
     settle(talk)
     replies.append(say(talk))
     stop = read_record(store).stop
-    talk.rewind(replies[stop // 2].id)
+    talk.rewind(replies[stop // 2].turn_id)
     assert read_record(store).stop == stop
     assert read_record(store, kind="epoch", of=Epoch) is None
     say(talk)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from longtalk import Chat, Memory, Reasoning, Text, ToolCall, ToolCallDelta
+from longtalk import Chat, Memory
+from longtalk.events import Reasoning, Text, ToolCall, ToolCallDelta
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from longtalk import Chat, Done, Text
+from longtalk import Chat
 from longtalk.errors import BadAnswer, Overloaded, RequestRefused, StreamCut, TurnFailed, Unreachable
+from longtalk.events import Done, Text
 from longtalk.state.codec import decode
 from longtalk.testing import says, validate
 from longtalk.wires import NAMES

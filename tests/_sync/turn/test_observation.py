@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from longtalk import Chat, Conversation, InputError, KeepLast, Memory, Summarize, Text
+from longtalk import Chat, Conversation, InputError, KeepLast, Memory, Summarize
 from longtalk.errors import AuthFailed, ContextOverflow, Overloaded, RequestRefused, StreamCut
+from longtalk.events import Text
 from longtalk.observation import Observation
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, Step, says
@@ -56,9 +57,9 @@ def test_each_model_call_and_tool_run_is_reported(stream: bool) -> None:
     chat = Chat(Scripted(CALL, says("Done.")), tools=[lookup], on_event=seen.append)
     reply = play(chat, stream=stream)
     assert kinds(seen) == ["model_call", "tool_run", "model_call"]
-    assert {each.turn for each in seen} == {reply.id}
+    assert {each.turn for each in seen} == {reply.turn_id}
     assert {each.conversation for each in seen} == {""}
-    assert [each.call for each in seen] == [f"{reply.id}.1", "c1", f"{reply.id}.2"]
+    assert [each.call for each in seen] == [f"{reply.turn_id}.1", "c1", f"{reply.turn_id}.2"]
     assert [each.model for each in seen] == ["scripted:model", "", "scripted:model"]
     assert (seen[1].tool, seen[1].error) == ("lookup", "")
     assert all(each.seconds >= 0 for each in seen)
@@ -124,7 +125,7 @@ def test_a_retry_is_reported_with_the_call_that_failed(stream: bool) -> None:
         ("retry", "Overloaded"),
         ("model_call", ""),
     ]
-    assert [each.call for each in seen] == [f"{reply.id}.1", f"{reply.id}.1", f"{reply.id}.2"]
+    assert [each.call for each in seen] == [f"{reply.turn_id}.1", f"{reply.turn_id}.1", f"{reply.turn_id}.2"]
     assert seen[1].seconds == 0.01
 
 

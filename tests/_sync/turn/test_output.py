@@ -11,8 +11,9 @@ import msgspec
 import pydantic
 import pytest
 
-from longtalk import Chat, Conversation, Done, InputError, Memory, Notice, Text
+from longtalk import Chat, Conversation, InputError, Memory
 from longtalk.errors import BadOutput, TurnFailed
+from longtalk.events import Done, Notice, Text
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says, validate
 from longtalk.wires import WIRES
@@ -252,7 +253,7 @@ def test_the_error_of_a_turn_without_a_good_answer_has_the_reply() -> None:
             c.send("Who?", output=Person)
         partial = caught.value.partial
         assert partial is not None
-        assert (partial.text, partial.finish) == ("Ada is 36.", "failed")
+        assert (partial.text, partial.finish_reason) == ("Ada is 36.", "failed")
         assert (c.send("Still there?", state=caught.value.state)).text == "Yes."
     assert len(provider.requests) == 4
 
@@ -372,7 +373,7 @@ def test_a_strict_server_accepts_each_request_of_a_turn_with_output(server: Any,
                     c.send("#think #tools", state=first.state, system="S", output=kind)
             last = c.send("#think Bye.", state=caught.value.state, system="S")
         assert strict.violations == []
-    assert last.finish == "stop"
+    assert last.finish_reason == "stop"
 
 
 def test_a_conversation_that_the_provider_keeps_is_sent_only_what_is_wrong() -> None:

@@ -59,6 +59,6 @@ def test_an_exchange_of_several_turns_breaks_no_rule(name: str, stream: bool, po
                 outputs = [ToolOutput(call.id, "paid") for call in reply.calls]
                 reply = send(outputs, reply.state)
             state = reply.state
-            assert reply.finish == "stop"
+            assert reply.finish_reason == "stop"
         assert turns >= 2
         assert server.violations == []

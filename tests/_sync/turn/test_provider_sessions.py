@@ -426,7 +426,7 @@ def test_a_store_says_what_was_held(server: StrictResponses, way: dict[str, Any]
         one.close()
         one = talk(server, store, **way)
         reply = one.send("b")
-        manifest = one.manifest(reply.id)
+        manifest = one.manifest(reply.turn_id)
         metrics = (one.metrics())[-1]
         one.close()
     assert [(run.first, run.last, run.verdict) for run in manifest] == [(0, 1, "held"), (2, 2, "sent")]

@@ -9,19 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import (
-    Chat,
-    Checkpoint,
-    Done,
-    Memory,
-    Text,
-    ToolCall,
-    ToolCallDelta,
-    ToolContext,
-    ToolResult,
-    TurnFailed,
-    tool,
-)
+from longtalk import Chat, Memory, ToolContext, TurnFailed, tool
 from longtalk.errors import (
     AuthFailed,
     BadAnswer,
@@ -34,6 +22,7 @@ from longtalk.errors import (
     TooManyRounds,
     Unreachable,
 )
+from longtalk.events import Checkpoint, Done, Text, ToolCall, ToolCallDelta, ToolResult
 from longtalk.state.codec import decode, encode
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.transcript.transcript import Entry
@@ -157,7 +146,7 @@ def test_the_rounds_have_a_limit_and_the_work_is_kept() -> None:
         chat.send("x", max_rounds=3)
     assert len(provider.requests) == 4
     assert caught.value.partial is not None
-    assert caught.value.partial.finish == "failed"
+    assert caught.value.partial.finish_reason == "failed"
     chat.send("go on", state=caught.value.state)
     assert [m["role"] for m in sent(provider)].count("tool") == 4
 
@@ -414,7 +403,7 @@ def test_an_error_that_is_not_ours_carries_the_work_too() -> None:
         Chat(provider, tools=[lookup, stop]).send("x")
     partial: Any = caught.value.partial  # type: ignore[attr-defined]
     assert [entry.role for entry in partial.entries] == ["user", "assistant", "tool", "assistant", "tool"]
-    assert partial.finish == "interrupted"
+    assert partial.finish_reason == "interrupted"
     assert b"Outcome unknown" in partial.entries[-1].native
 
 

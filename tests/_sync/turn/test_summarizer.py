@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from longtalk import Chat, Done, KeepAll, KeepLast, Notice, Summarize, join
+from longtalk import Chat, KeepAll, KeepLast, Summarize, join
 from longtalk._util import json_bytes
 from longtalk.errors import InputError, Overloaded, RequestRefused
+from longtalk.events import Done, Notice
 from longtalk.memory.summary import Summary, render_summary_prompt
 from longtalk.state.codec import decode, encode
 from longtalk.testing import says
@@ -449,7 +450,7 @@ def test_pinned_messages_stay_beside_a_summary() -> None:
     teller = SummaryModel()
     chat = Chat(teller, policy=LIMIT)
     first = chat.send("My violin is a 1740 Guarneri.")
-    state = chat.pin(first.id, state=first.state)
+    state = chat.pin(first.turn_id, state=first.state)
     for number in range(30):
         reply = say(chat, number, state)
         state = reply.state
@@ -462,7 +463,7 @@ def test_pinned_messages_stay_while_no_summary_can_be_made() -> None:
     teller = SummaryModel("")
     chat = Chat(teller, policy=LIMIT)
     first = chat.send("My violin is a 1740 Guarneri.")
-    state = chat.pin(first.id, state=first.state)
+    state = chat.pin(first.turn_id, state=first.state)
     for number in range(14):
         reply = say(chat, number, state)
         state = reply.state

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from longtalk import AsyncChat, AsyncConversation, InputError, KeepLast, Text
+from longtalk import AsyncChat, AsyncConversation, InputError, KeepLast
 from longtalk.errors import ProviderError, RequestRefused, StreamCut, TurnFailed, Unreachable
+from longtalk.events import Text
 from longtalk.policies import Summarize
 from longtalk.reply import Reply
 from longtalk.state.codec import decode, encode
@@ -359,7 +360,7 @@ async def test_a_stream_that_is_left_ends_the_program(agent: str, agents: Agents
         async for event in stream:
             assert isinstance(event, Text)
             break
-    assert stream.reply.finish == "interrupted"
+    assert stream.reply.finish_reason == "interrupted"
     assert stream.reply.text
     assert agents.wait_until_gone()
     again = await chat.send("More.", state=stream.reply.state)

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from longtalk import AsyncChat, Done, Text
+from longtalk import AsyncChat
 from longtalk.errors import (
     AuthFailed,
     BadAnswer,
@@ -23,6 +23,7 @@ from longtalk.errors import (
     StreamCut,
     Unreachable,
 )
+from longtalk.events import Done, Text
 from tests.support.fake_litellm import OK, FakeLiteLLM, make_chunk
 
 pytestmark = pytest.mark.anyio
@@ -146,7 +147,7 @@ async def test_a_stream_that_is_left_is_closed(litellm: FakeLiteLLM) -> None:
         async for event in stream:
             if isinstance(event, Text):
                 break
-    assert stream.reply.finish == "interrupted"
+    assert stream.reply.finish_reason == "interrupted"
     assert stream.reply.text == "Hello!"
     assert litellm.closed == 1
 
@@ -161,7 +162,7 @@ async def test_an_answer_that_a_filter_stopped_at_once_is_one(litellm: FakeLiteL
     litellm.say([make_chunk("content_filter")])
     events = [event async for event in AsyncChat(MODEL).stream("Hi.")]
     assert isinstance(events[-1], Done)
-    assert events[-1].reply.finish == "filtered"
+    assert events[-1].reply.finish_reason == "filtered"
 
 
 class Trouble(Exception):

@@ -13,8 +13,9 @@ import httpx2
 import openai
 import pytest
 
-from longtalk import AsyncChat, Chat, Text
+from longtalk import AsyncChat, Chat
 from longtalk.errors import InputError
+from longtalk.events import Text
 from longtalk.providers.scripted.script import says
 from longtalk.testing.providers.script import Script, ScriptedResponse, play
 from longtalk.testing.providers.suite import CASES, Blocking, check_provider, over_http

@@ -14,8 +14,9 @@ import httpx2
 import openai
 import pytest
 
-from longtalk import AsyncChat, AsyncConversation, Done
+from longtalk import AsyncChat, AsyncConversation
 from longtalk.errors import AuthFailed, InputError, Overloaded, RateLimited, RequestRefused, StreamCut, Unreachable
+from longtalk.events import Done
 from longtalk.stores.sqlite import SQLite
 from longtalk.testing import says
 from longtalk.testing.providers.script import Script

@@ -106,6 +106,9 @@ class Chat:
         self._on_bad_state = on_bad_state
         self._max_state = max_state
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} with {self._engine!r}>"
+
     @property
     def provider(self) -> Provider:
         """The provider of the model."""
@@ -242,7 +245,7 @@ class Chat:
     def pin(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
         """Keep an entry, with its exchange, whatever the policy leaves out. Returns the next state.
 
-        `entry` is the id of one of `reply.entries`, or `reply.id` for the turn. What would leave no room for the
+        `entry` is the id of one of `reply.entries`, or `reply.turn_id` for the turn. What would leave no room for the
         conversation is refused.
         """
         seal = seal or self._seal

@@ -108,6 +108,10 @@ class Engine:
         self.provider.wire.session_mode(self._merge_options(None))
         self._on_switch = on_switch
 
+    def __repr__(self) -> str:
+        tools = f", tools {', '.join(self._tools.names)}" if self._tools.names else ""
+        return f"{self.provider.label} under {self.policy!r}{tools}"
+
     @property
     def brief(self) -> Brief:
         """The configuration of the brief. Raises `InputError` if the policy keeps none."""

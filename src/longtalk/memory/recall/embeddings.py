@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from longtalk.errors import InputError
+from longtalk.errors import MissingExtra
 
 __all__ = ["Vectors"]
 
@@ -113,7 +113,7 @@ def load_model() -> Any:
     try:
         import wordllama
     except ImportError:
-        raise InputError('Recall(meaning=True) needs an extra: pip install "longtalk[recall]".') from None
+        raise MissingExtra("Recall(meaning=True) needs an extra: pip install 'longtalk[recall]'.") from None
     finally:
         logging.root.removeHandler(placeholder)
     folder = Path(wordllama.__file__).parent

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from longtalk._util import json_bytes
-from longtalk.errors import BadAnswer, InputError, ProviderError, StreamCut, Unreachable
+from longtalk.errors import BadAnswer, InputError, MissingExtra, ProviderError, StreamCut, Unreachable
 from longtalk.providers.error_mapping import error_from_response
 from longtalk.providers.redaction import Redactor
 
 
 def require_extra() -> None:
-    """Raise `InputError` unless LiteLLM is installed."""
+    """Raise `MissingExtra` unless LiteLLM is installed."""
     import importlib.util
 
     if importlib.util.find_spec("litellm") is None:
-        raise InputError(
+        raise MissingExtra(
             "'litellm:' needs LiteLLM: pip install 'longtalk[litellm]'. LiteLLM does not work with openai 3 or newer: "
             "if you need both, use two environments."
         )
@@ -39,9 +39,9 @@ def load_litellm() -> Any:
     return litellm
 
 
-def _make_missing_error(problem: ImportError) -> InputError:
+def _make_missing_error(problem: ImportError) -> MissingExtra:
     """Return the error for a package that LiteLLM needs, and imports only when it is used."""
-    return InputError(
+    return MissingExtra(
         f"LiteLLM needs a package that is not installed: {str(problem).rstrip('.')}. Run pip install "
         "'longtalk[litellm]', which installs LiteLLM with its extra [mcp]. If that is done, install the named package."
     )

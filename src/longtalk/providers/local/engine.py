@@ -14,7 +14,7 @@ from _thread import allocate_lock
 from typing import IO, TYPE_CHECKING
 
 from longtalk._util.processes import on_fork
-from longtalk.errors import InputError
+from longtalk.errors import InputError, MissingExtra
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -43,11 +43,11 @@ _hooked = False
 
 
 def require_extra() -> None:
-    """Raise `InputError` unless the engine's package is installed. Only the child process imports that package."""
+    """Raise `MissingExtra` unless the engine's package is installed. Only the child process imports that package."""
     import importlib.util
 
     if importlib.util.find_spec("xllamacpp") is None:
-        raise InputError("The local model needs its engine: pip install 'longtalk[local]'.")
+        raise MissingExtra("The local model needs its engine: pip install 'longtalk[local]'.")
 
 
 def get_engine(path: str, *, context: int = 4096) -> Engine:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from longtalk._util.private_files import NotRegular
-from longtalk.errors import StoreError
+from longtalk.errors import CorruptStore, StoreError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class FileError(StoreError):
         self.path = path
 
 
-class Damaged(FileError):
+class Damaged(FileError, CorruptStore):
     """Raised if the content of a file differs from what was written. `path` and `line` say where."""
 
     def __init__(self, path: Path, line: int, problem: str) -> None:

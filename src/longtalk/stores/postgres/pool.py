@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from longtalk._util.processes import on_fork
-from longtalk.errors import InputError, LongtalkError, StoreError
+from longtalk.errors import InputError, LongtalkError, MissingExtra, StoreError
 
 if TYPE_CHECKING:
     import psycopg
@@ -55,12 +55,12 @@ T = TypeVar("T")
 
 
 def import_psycopg() -> Any:
-    """Return the `psycopg` module, or raise `InputError` if it isn't installed."""
+    """Return the `psycopg` module, or raise `MissingExtra` if it isn't installed."""
     try:
         import psycopg
         import psycopg.types.numeric
     except ImportError:
-        raise InputError("A PostgreSQL store needs psycopg: pip install 'longtalk[postgres]'.") from None
+        raise MissingExtra("A PostgreSQL store needs psycopg: pip install 'longtalk[postgres]'.") from None
     return psycopg
 
 

@@ -14,8 +14,9 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from longtalk.errors import InputError, StoreError
+from longtalk.errors import CorruptStore, InputError, StoreError
 from longtalk.memory.recall.protocol import Matches, SearchTerm
+from longtalk.stores._closing import ClosedOnExit
 from longtalk.stores._rows import meta_from_json, to_ascii_json
 from longtalk.stores.base import (
     MAIN,
@@ -66,7 +67,7 @@ _WRITE_PLACEHOLDERS = ", ".join([*["%s"] * 15, *["%b"] * 10, *["%s"] * 4, *["%b"
 T = TypeVar("T")
 
 
-class Postgres:
+class Postgres(ClosedOnExit):
     """A store in a schema of a PostgreSQL database, version 15 or newer.
 
     The schema is created if it doesn't exist, unless `make=False`. At most `connections` connections are open at a
@@ -298,14 +299,14 @@ class Postgres:
         return bool(self._call(function, *values, patience=patience)[0][0])
 
     def _decode(self, decode: Callable[[Any], T], data: Any) -> T:
-        """Decode stored data with `decode`. Raise `StoreError` if the data can't be decoded."""
+        """Decode stored data with `decode`. Raise `CorruptStore` if the data can't be decoded."""
         try:
             return decode(data)
         except ValueError as problem:
             raise self._damage_error(str(problem)) from None
 
-    def _damage_error(self, problem: str | None) -> StoreError:
-        return StoreError(f"The database {self._pool!r} is damaged ({problem}). Restore it from a backup.")
+    def _damage_error(self, problem: str | None) -> CorruptStore:
+        return CorruptStore(f"The database {self._pool!r} is damaged ({problem}). Restore it from a backup.")
 
 
 def _to_argument(value: Any) -> Any:

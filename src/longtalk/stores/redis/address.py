@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from longtalk.errors import InputError
+from longtalk.errors import InputError, MissingExtra
 
 Address = tuple[str, int]
 """The host and port of a node."""
@@ -45,10 +45,10 @@ class ServerAddress(NamedTuple):
 
 
 def import_redis() -> Any:
-    """Return the `redis` module, or raise `InputError` if it isn't installed."""
+    """Return the `redis` module, or raise `MissingExtra` if it isn't installed."""
     try:
         import redis
         import redis.connection
     except ImportError:
-        raise InputError("A Redis store needs the redis library: pip install 'longtalk[redis]'.") from None
+        raise MissingExtra("A Redis store needs the redis library: pip install 'longtalk[redis]'.") from None
     return redis

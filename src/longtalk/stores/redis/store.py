@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from longtalk.errors import InputError, StoreError
+from longtalk.stores._closing import ClosedOnExit
 from longtalk.stores._rows import to_utf8_json
 from longtalk.stores.base import BranchHead, Commit, DeletionReceipt, HeadMoved, RequestKeyTaken, Store
 from longtalk.stores.checks import check_commit, check_commit_fields
@@ -54,7 +55,7 @@ def _refuse_surrogates(kind: type[_T]) -> type[_T]:
 
 
 @_refuse_surrogates
-class Redis(Reader):
+class Redis(Reader, ClosedOnExit):
     """A store on a Redis or Valkey server or cluster, at a `redis://` address, or `rediss://` for TLS.
 
     A cluster is detected automatically. All keys begin with `prefix`. With `replicas`, each change waits up to

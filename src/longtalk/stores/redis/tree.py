@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
-from longtalk.errors import InputError, StoreError
+from longtalk.errors import CorruptStore, InputError
 from longtalk.stores._paths import Span, is_on_path, list_head_records, trace_path
 from longtalk.stores._rows import pack_from_rows
 from longtalk.stores.base import BranchHead, ConversationInfo, Holder, KeyedRequest, Lease, PlacedRecord
@@ -33,7 +33,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class Damaged(StoreError):
+class Damaged(CorruptStore):
     """Raised if stored data is missing or can't be decoded. `damage` is the message without the remedy."""
 
     def __init__(self, damage: str) -> None:

@@ -25,7 +25,7 @@ import msgspec
 
 from longtalk._util.private_files import open_private
 from longtalk._util.processes import on_fork
-from longtalk.errors import InputError, LongtalkError, StoreError
+from longtalk.errors import CorruptStore, InputError, LongtalkError, StoreError
 from longtalk.stores.sqlite.schema import APPLICATION, MIGRATIONS
 
 MEMORY = ":memory:"
@@ -154,7 +154,7 @@ class File:
                 "Remove them."
             ) from None
         except (DamagedData, msgspec.DecodeError) as problem:
-            raise StoreError(f"{self.path} is damaged ({problem}). Restore it from a backup.") from None
+            raise CorruptStore(f"{self.path} is damaged ({problem}). Restore it from a backup.") from None
         except apsw.TooBigError:
             raise InputError(
                 f"Can't store a value of more than 1 GB, SQLite's limit, in {self.path}. Use a smaller value."
@@ -285,7 +285,7 @@ class File:
         if isinstance(problem, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)):
             return InputError(f"{path} can't be written ({problem}). Make the file and its folder writable.")
         if isinstance(problem, apsw.CorruptError):
-            return StoreError(f"{path} is damaged ({problem}). Restore it from a backup.")
+            return CorruptStore(f"{path} is damaged ({problem}). Restore it from a backup.")
         if isinstance(problem, apsw.FullError):
             return StoreError(
                 f"{path} can't grow: the disk is full. This change was not saved; free space and try again."

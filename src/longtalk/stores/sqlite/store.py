@@ -17,6 +17,7 @@ import msgspec
 
 from longtalk.errors import InputError, StoreError
 from longtalk.memory.recall.protocol import Matches, SearchTerm
+from longtalk.stores._closing import ClosedOnExit
 from longtalk.stores._paths import Span
 from longtalk.stores._rows import meta_from_json, to_ascii_json
 from longtalk.stores.base import (
@@ -59,7 +60,7 @@ JOIN turn_keys k ON k.conversation = c.id AND k.name = ? {join_turns("k.id")} WH
 """  # noqa: S608
 
 
-class SQLite:
+class SQLite(ClosedOnExit):
     """A store in the SQLite file `path`, or in memory if `path` is ":memory:".
 
     A commit survives the end of the process. With `synchronous="full"` it also survives a power cut, but takes some

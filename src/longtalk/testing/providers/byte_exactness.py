@@ -209,7 +209,7 @@ def closing_a_stream_closes_the_connection(harness: Harness) -> None:
     begin_story(server, hold=True)
     with harness.chat(server.provider).stream("Tell me a story.") as stream:
         next((event for event in stream if isinstance(event, Text)), None)
-    assert_equal(stream.reply.finish, "interrupted", "the finish reason of a closed stream")
+    assert_equal(stream.reply.finish_reason, "interrupted", "the finish reason of a closed stream")
     assert_true(
         server.script.disconnected.wait(server.script.patience),
         "the connection is still open after the stream was closed",

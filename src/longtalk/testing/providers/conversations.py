@@ -139,7 +139,7 @@ def a_closed_stream_keeps_its_text(harness: Harness) -> None:
                 text = event.text
                 break
     reply = stream.reply
-    assert_equal(reply.finish, "interrupted", "the finish reason of a closed stream")
+    assert_equal(reply.finish_reason, "interrupted", "the finish reason of a closed stream")
     assert_true(text and reply.text.startswith(text), "the text from before a stream was closed is lost")
     assert_true(next(provider.streams[-1], None) is None, "the provider's stream continues after it was closed")
     _check_answer(chat.send("Thank you.", state=reply.state, system=SYSTEM))
@@ -195,4 +195,4 @@ def _run_conversation(harness: Harness, provider: RecordingProvider, *, stream: 
 
 def _check_answer(reply: Reply) -> None:
     assert_true(reply.text.strip(), "the answer has no text")
-    assert_true(reply.finish in ("stop", "length"), f"the answer ended with {reply.finish!r}")
+    assert_true(reply.finish_reason in ("stop", "length"), f"the answer ended with {reply.finish_reason!r}")

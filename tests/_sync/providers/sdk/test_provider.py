@@ -15,8 +15,9 @@ import httpx2
 import openai
 import pytest
 
-from longtalk import Chat, Conversation, Done
+from longtalk import Chat, Conversation
 from longtalk.errors import AuthFailed, InputError, Overloaded, RateLimited, RequestRefused, StreamCut, Unreachable
+from longtalk.events import Done
 from longtalk.stores.sqlite import SQLite
 from longtalk.testing import says
 from longtalk.testing.providers.script import Script

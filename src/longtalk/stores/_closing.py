@@ -1,0 +1,21 @@
+"""Stores as context managers: `with SQLite(path) as store:` closes the store at the end of the block."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+S = TypeVar("S", bound="ClosedOnExit")
+
+
+class ClosedOnExit:
+    """A base class of stores that are closed at the end of a `with` block."""
+
+    def __enter__(self: S) -> S:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release connections and caches."""
+        raise NotImplementedError
