@@ -1,4 +1,4 @@
-"""Add turns to a branch in a store that no model made, under a lease, so that nobody else comes between them."""
+"""Add turns without a model call to a branch in a store, under a lease, so that no other turn comes between them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from longtalk.transcript.transcript import Entry, Transcript, now
 
 
 async def append_turns(stored: AsyncBranch, change: Callable[[Transcript], Transcript]) -> Sequence[Entry]:
-    """Add the turns to the branch that `change` adds to its transcript, once nobody else runs one.
+    """Add the turns to the branch that `change` adds to its transcript, after waiting for a turn that runs.
 
     Each turn is a commit. A process that dies in between leaves the first turns, each of them whole.
     """
@@ -94,5 +94,5 @@ class _Writer:
 
 
 def _taken_over(stored: AsyncBranch, until: int) -> Busy:
-    what = f"Somebody else has gone on with {stored.conversation!r} while messages were added: look which are there."
+    what = f"Another writer has continued {stored.conversation!r} while messages were added. Check which were added."
     return Busy(what, until=until)

@@ -31,10 +31,10 @@ from longtalk.turn.learned import read_quirks, report_unknown_model
 from longtalk.turn.memory import RECALL_TOOL, needs_recall_tool
 from longtalk.turn.message import neutralize_message, parse_message
 from longtalk.turn.output import OutputType, add_instruction
-from longtalk.turn.outputs import check_nothing_waits, find_waiting_calls, parse_outputs, read_outputs
 from longtalk.turn.runner import MAX_RETRIES, AsyncTurnRunner
 from longtalk.turn.session import AsyncSession
 from longtalk.turn.switching import check_switch
+from longtalk.turn.tool_outputs import check_nothing_waits, find_waiting_calls, parse_outputs, read_outputs
 from longtalk.wires.protocol import Preamble
 
 if TYPE_CHECKING:
