@@ -67,10 +67,10 @@ class Talk:
         return reply
 
     def exclude(self, number: int) -> None:
-        self.state = self.chat.exclude(self.replies[number - 1].id, state=self.state)
+        self.state = self.chat.exclude(self.replies[number - 1].turn_id, state=self.state)
 
     def include(self, number: int) -> None:
-        self.state = self.chat.include(self.replies[number - 1].id, state=self.state)
+        self.state = self.chat.include(self.replies[number - 1].turn_id, state=self.state)
 
     @property
     def sent(self) -> list[int]:
@@ -101,7 +101,7 @@ def test_no_request_under_any_policy_contains_what_is_excluded(
     for _ in range(data.draw(st.integers(3, 9))):
         talk.say(size=data.draw(st.sampled_from([1, 5, 40])), calls=data.draw(st.booleans()))
         assert out.isdisjoint(talk.sent)
-        assert talk.excluded == {talk.replies[n - 1].id for n in out}
+        assert talk.excluded == {talk.replies[n - 1].turn_id for n in out}
         here = {entry.turn for entry in decode(talk.state, wires=NAMES)}
         numbers = [n for n, reply in enumerate(talk.replies, 1) if reply.turn_id in here]
         for number in data.draw(st.lists(st.sampled_from(numbers), max_size=2)):
@@ -229,7 +229,7 @@ def test_what_is_excluded_is_not_recalled(excludes: bool) -> None:
 
 def test_what_is_excluded_is_not_sent_although_it_is_pinned() -> None:
     talk = Talk(KeepLast(4))
-    talk.state = talk.chat.pin(talk.say().id, state=talk.state)
+    talk.state = talk.chat.pin(talk.say().turn_id, state=talk.state)
     talk.exclude(1)
     for _ in range(5):
         talk.say()
@@ -247,7 +247,7 @@ def test_a_state_that_sheds_entries_keeps_what_is_excluded() -> None:
     talk.exclude(1)
     for _ in range(6):
         talk.say()
-    assert talk.replies[0].id in {entry.turn for entry in decode(talk.state, wires=NAMES)}
+    assert talk.replies[0].turn_id in {entry.turn for entry in decode(talk.state, wires=NAMES)}
     talk.include(1)
     assert read_exclusions(decode(talk.state, wires=NAMES)) == []
 

@@ -163,7 +163,7 @@ async def test_what_is_excluded_is_in_the_history_and_in_no_request_until_it_is_
     other = talk(store)
     await other.send("another process")
     assert "forget the bow" not in sent(other)
-    await other.include(first.id)
+    await other.include(first.turn_id)
     assert await one.excluded() == []
     for each in (other, talk(store), one):
         await each.send("again")
@@ -173,10 +173,10 @@ async def test_what_is_excluded_is_in_the_history_and_in_no_request_until_it_is_
 async def test_what_the_policy_has_left_out_comes_back_when_it_is_included(store: Store) -> None:
     one = talk(store, policy=KeepLast(4))
     first = await one.send("forget the bow")
-    await one.exclude(first.id)
+    await one.exclude(first.turn_id)
     for i in range(4):
         await one.send(f"{i}")
-    await one.include(first.id)
+    await one.include(first.turn_id)
     await talk(store, policy=KeepLast(9)).send("another policy")
     one = talk(store, policy=KeepLast(9))
     await one.send("once more")
@@ -187,7 +187,7 @@ async def test_the_last_exchange_can_be_excluded_while_older_ones_stay_in_the_st
     one = talk(store, policy=KeepLast(4))
     for i in range(6):
         last = await one.send(f"word {i}")
-    await one.exclude(last.id)
+    await one.exclude(last.turn_id)
     await one.send("go on")
     assert "word 5" not in sent(one)
     assert "word 4" in sent(one)
@@ -209,12 +209,12 @@ async def test_a_running_turn_can_t_be_excluded(store: Store) -> None:
 async def test_a_fork_has_the_exclusions_of_where_it_began(store: Store) -> None:
     one = talk(store)
     first = await one.send("forget the bow")
-    await one.exclude(first.id)
+    await one.exclude(first.turn_id)
     await one.send("x")
     branch = await one.fork()
     await branch.send("y")
     assert "forget the bow" not in sent(branch)
-    await branch.include(first.id)
+    await branch.include(first.turn_id)
     assert (await one.excluded(), await branch.excluded()) == ([first.entries[0].id], [])
 
 

@@ -137,7 +137,7 @@ async def test_a_fork_waits_for_the_results_too(store: Store) -> None:
     fork = await conversation.fork()
     await conversation.send(PAID)
     assert (await fork.send(PAID)).text == "done there"
-    late = await conversation.fork(first.id)
+    late = await conversation.fork(first.turn_id)
     with pytest.raises(InputError, match="'c1', 'c3'"):
         await late.send(None)
     validate(provider.requests[-1])
@@ -162,7 +162,7 @@ async def test_a_rewind_to_the_calls_makes_them_wait_again(store: Store) -> None
     conversation = talk(store, provider)
     first = await conversation.send("x")
     await conversation.send(PAID)
-    await conversation.rewind(first.id)
+    await conversation.rewind(first.turn_id)
     assert (await conversation.send(PAID)).text == "again"
     validate(provider.requests[-1])
     await conversation.verify()
@@ -173,7 +173,7 @@ async def test_an_edit_in_the_place_of_the_results_closes_the_calls(store: Store
     conversation = talk(store, provider)
     await conversation.send("x")
     second = await conversation.send(PAID)
-    branch, reply = await conversation.edit(second.id, "Never mind.")
+    branch, reply = await conversation.edit(second.turn_id, "Never mind.")
     assert reply.text == "other"
     assert (await said(branch))[3:5] == [f"tool: {NOT_RUN}"] * 2
     _, reply = await conversation.regenerate()

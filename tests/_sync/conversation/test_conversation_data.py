@@ -163,7 +163,7 @@ def test_what_is_excluded_is_in_the_history_and_in_no_request_until_it_is_includ
     other = talk(store)
     other.send("another process")
     assert "forget the bow" not in sent(other)
-    other.include(first.id)
+    other.include(first.turn_id)
     assert one.excluded() == []
     for each in (other, talk(store), one):
         each.send("again")
@@ -173,10 +173,10 @@ def test_what_is_excluded_is_in_the_history_and_in_no_request_until_it_is_includ
 def test_what_the_policy_has_left_out_comes_back_when_it_is_included(store: Store) -> None:
     one = talk(store, policy=KeepLast(4))
     first = one.send("forget the bow")
-    one.exclude(first.id)
+    one.exclude(first.turn_id)
     for i in range(4):
         one.send(f"{i}")
-    one.include(first.id)
+    one.include(first.turn_id)
     talk(store, policy=KeepLast(9)).send("another policy")
     one = talk(store, policy=KeepLast(9))
     one.send("once more")
@@ -187,7 +187,7 @@ def test_the_last_exchange_can_be_excluded_while_older_ones_stay_in_the_store(st
     one = talk(store, policy=KeepLast(4))
     for i in range(6):
         last = one.send(f"word {i}")
-    one.exclude(last.id)
+    one.exclude(last.turn_id)
     one.send("go on")
     assert "word 5" not in sent(one)
     assert "word 4" in sent(one)
@@ -209,12 +209,12 @@ def test_a_running_turn_can_t_be_excluded(store: Store) -> None:
 def test_a_fork_has_the_exclusions_of_where_it_began(store: Store) -> None:
     one = talk(store)
     first = one.send("forget the bow")
-    one.exclude(first.id)
+    one.exclude(first.turn_id)
     one.send("x")
     branch = one.fork()
     branch.send("y")
     assert "forget the bow" not in sent(branch)
-    branch.include(first.id)
+    branch.include(first.turn_id)
     assert (one.excluded(), branch.excluded()) == ([first.entries[0].id], [])
 
 

@@ -137,7 +137,7 @@ def test_a_fork_waits_for_the_results_too(store: Store) -> None:
     fork = conversation.fork()
     conversation.send(PAID)
     assert (fork.send(PAID)).text == "done there"
-    late = conversation.fork(first.id)
+    late = conversation.fork(first.turn_id)
     with pytest.raises(InputError, match="'c1', 'c3'"):
         late.send(None)
     validate(provider.requests[-1])
@@ -162,7 +162,7 @@ def test_a_rewind_to_the_calls_makes_them_wait_again(store: Store) -> None:
     conversation = talk(store, provider)
     first = conversation.send("x")
     conversation.send(PAID)
-    conversation.rewind(first.id)
+    conversation.rewind(first.turn_id)
     assert (conversation.send(PAID)).text == "again"
     validate(provider.requests[-1])
     conversation.verify()
@@ -173,7 +173,7 @@ def test_an_edit_in_the_place_of_the_results_closes_the_calls(store: Store) -> N
     conversation = talk(store, provider)
     conversation.send("x")
     second = conversation.send(PAID)
-    branch, reply = conversation.edit(second.id, "Never mind.")
+    branch, reply = conversation.edit(second.turn_id, "Never mind.")
     assert reply.text == "other"
     assert (said(branch))[3:5] == [f"tool: {NOT_RUN}"] * 2
     _, reply = conversation.regenerate()

@@ -67,7 +67,7 @@ def test_a_turn_ends_with_the_calls_of_external_tools_and_the_next_one_goes_on_w
     assert [(call.id, call.name, json.loads(call.arguments)) for call in first.calls] == [("c1", "pay", {"sum": 5})]
     assert results(first.state) == {"c2": "about bows"}
     second = send([ToolOutput("c1", "done")], first.state)
-    assert (second.text, second.finish, second.calls) == ("Paid.", "stop", ())
+    assert (second.text, second.finish_reason, second.calls) == ("Paid.", "stop", ())
     assert results(second.state) == {"c2": "about bows", "c1": "done"}
     for request in provider.requests:
         validate(request, wire=wire)
