@@ -475,7 +475,7 @@ async def test_a_counter_that_fails_costs_no_answer() -> None:
     ],
 )
 async def test_what_does_not_count_is_no_counter(counter: Any) -> None:
-    with pytest.raises(InputError, match=r"`counter` has a method `count\(text\)`"):
+    with pytest.raises(InputError, match=r"`counter` must have a method `count\(text\)`"):
         AsyncChat(AsyncScripted(), counter=counter)
     # A text has a method of that name too, and it is another one.
     with pytest.raises(InputError, match=r"count\(\) must return a positive number"):

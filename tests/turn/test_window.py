@@ -299,6 +299,6 @@ async def test_a_pin_has_to_leave_room_in_the_window_that_was_given() -> None:
 
 @pytest.mark.parametrize("window", [0, -1, 1.5, 8_000.0, "8000", True, False, float("nan"), [8_000]])
 async def test_what_is_no_window_is_refused(window: Any) -> None:
-    with pytest.raises(InputError, match="`window` is how many tokens the model takes, not ") as caught:
+    with pytest.raises(InputError, match="`window` must be a number of tokens, at least 1, not ") as caught:
         AsyncChat(AsyncScripted(), window=window)
     assert repr(window) in str(caught.value)

@@ -77,7 +77,7 @@ class AsyncChat:
         check_choice("carry", carry, "all", "context")
         check_choice("on_bad_state", on_bad_state, "raise", "fresh")
         if not isinstance(max_state, int):
-            raise InputError(f"`max_state` is a number of bytes, not {max_state!r}.")
+            raise InputError(f"`max_state` must be a number of bytes, not {max_state!r}.")
         self._engine = AsyncEngine(
             model,
             policy=policy,
@@ -216,7 +216,7 @@ class AsyncChat:
         """
         for what, value in (("event", text), ("source", source)):
             if not isinstance(value, str) or not value.strip():
-                raise InputError(f"The {what} of a note is text that says something, not {value!r}.")
+                raise InputError(f"The {what} of a note must be non-empty text, not {value!r}.")
         seal = seal or self._seal
         transcript = read_state(state, seal, max_bytes=self._max_state)
         return state_writer(seal)(

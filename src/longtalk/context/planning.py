@@ -328,7 +328,7 @@ def _render_count(number: int, what: str) -> str:
 
 
 def _describe_fixed(view: View) -> str:
-    """Return the size of the preamble and the instruction in words, or an empty string if they are small."""
+    """Describe the size of the preamble and the instruction; return an empty string if they are small."""
     fixed = round(view.scale * view.fixed)
     return f" ({fixed:,} tokens are system text, tools and instruction)" if fixed * 4 > view.tokens else ""
 

@@ -52,7 +52,7 @@ class TurnRequest(TurnArguments, frozen=True, kw_only=True):
         if self.on_busy not in ("reject", "wait", "fork"):
             raise InputError(f"`on_busy` is 'reject', 'wait' or 'fork', not {self.on_busy!r}.")
         if self.key is not None and not (isinstance(self.key, str) and self.key):
-            raise InputError(f"`key` is text of your own, not {self.key!r}.")
+            raise InputError(f"`key` must be non-empty text, not {self.key!r}.")
         if self.meta is not None:
             check_meta(self.meta)
 

@@ -238,7 +238,7 @@ def _check_keys(keys: Mapping[str, bytes]) -> dict[str, bytes]:
         except (AttributeError, UnicodeEncodeError):
             size = 0
         if not 0 < size <= MAX_KEY_ID:
-            raise InputError(f"The id of key {number} of a Seal must be text of 1 to {MAX_KEY_ID} bytes of UTF-8.")
+            raise InputError(f"Key {number} of a Seal: its id must be text of 1 to {MAX_KEY_ID} bytes in UTF-8.")
         if not isinstance(key, bytes) or len(key) != KEY_BYTES:
             found = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
             raise InputError(

@@ -172,7 +172,7 @@ class Draft(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, transcript=drop(self.transcript, session_key))
 
     def add_summary_call(self, usage: bytes | None) -> Draft:
-        """Return the draft with a model call for a summary counted, and its usage, if the provider reported one."""
+        """Return the draft with one more summary call, and its usage if the provider reported it."""
         more = () if usage is None else (usage,)
         turn = msgspec.structs.replace(self.turn, usage=(*self.turn.usage, *more))
         transcript = self.transcript.add(turn=turn)

@@ -58,9 +58,9 @@ class TurnArguments(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name, text in (("system", self.system), ("instruction", self.instruction)):
             if text is not None and not isinstance(text, str):
-                raise InputError(f"`{name}` is text, not {type(text).__name__}.")
+                raise InputError(f"`{name}` must be text, not {type(text).__name__}.")
         if not isinstance(self.max_rounds, int) or self.max_rounds < 0:
-            raise InputError(f"`max_rounds` is how often tools may be run, 0 or more, not {self.max_rounds!r}.")
+            raise InputError(f"`max_rounds` must be 0 or a positive integer, not {self.max_rounds!r}.")
 
 
 class AsyncEngine:
@@ -85,13 +85,13 @@ class AsyncEngine:
     ) -> None:
         check_choice("on_switch", on_switch, "convert", "raise")
         if not hasattr(policy, "compactors") or isinstance(policy, type):
-            raise InputError(f"`policy` is a policy such as KeepLast(5), not {policy!r}.")
+            raise InputError(f"`policy` must be a policy such as KeepLast(5), not {policy!r}.")
         if counter is not None and (not hasattr(counter, "count") or isinstance(counter, type)):
             raise InputError(
-                f"`counter` has a method `count(text)`, as tokens.Exact('o200k') does; {counter!r} has none."
+                f"`counter` must have a method `count(text)`, as tokens.Exact('o200k') does; {counter!r} has none."
             )
         if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
-            raise InputError(f"`window` is how many tokens the model takes, not {window!r}.")
+            raise InputError(f"`window` must be a number of tokens, at least 1, not {window!r}.")
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
             raise InputError(f"`max_retries` is how often a model call is made again, 0 or more, not {max_retries!r}.")
         check_on_event(on_event)
@@ -240,7 +240,7 @@ class AsyncEngine:
 
     def _check_options(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
         if options is not None and not (isinstance(options, Mapping) and all(isinstance(key, str) for key in options)):
-            raise InputError(f"`options` is a mapping of names to values, not {options!r}.")
+            raise InputError(f"`options` must be a mapping of names to values, not {options!r}.")
         taken = [key for key in options or () if key in self.provider.wire.reserved]
         if taken:
             raise InputError(f"The option {taken[0]!r} can't be set: a chat sets it by itself.")

@@ -56,7 +56,7 @@ def neutralize_message(message: Any, depth: int = 0) -> Any:
 
 
 def parse_message(message: Any, wire: Wire) -> list[Entry]:
-    """Return the entries of a message: text, parts, or a list that may hold `System`."""
+    """Convert a message to entries. The message is text, a part, or a list that may include `System` items."""
     if isinstance(message, str | System | Mapping):
         message = [message]
     if not isinstance(message, list | tuple):
@@ -110,7 +110,7 @@ def _make_example_part(wire: Wire) -> str:
 
 def _text(text: Any, what: str) -> str:
     if not isinstance(text, str):
-        raise InputError(f"{what} is text, not {type(text).__name__}.")
+        raise InputError(f"{what} must be text, not {type(text).__name__}.")
     if not text.strip():
         raise InputError(f"{what} is empty.")
     return text

@@ -215,7 +215,7 @@ class Conversation(Marks):
             check_meta(meta)
         for what, value in (("event", text), ("source", source)):
             if not isinstance(value, str) or not value.strip():
-                raise InputError(f"The {what} of a note is text that says something, not {value!r}.")
+                raise InputError(f"The {what} of a note must be non-empty text, not {value!r}.")
 
         def change(transcript: Transcript) -> Transcript:
             said = event(text, source=source, at=now())
@@ -252,7 +252,7 @@ class Conversation(Marks):
             if keyed is not None:
                 # After a redaction the store does not know any more what the request was.
                 if keyed.request.body and keyed.request != request:
-                    raise KeyReused(f"The key {keyed.request.key!r} was used before, for something else.")
+                    raise KeyReused(f"The key {keyed.request.key!r} was already used for a different request.")
                 if keyed.turn.status == "complete":
                     return replay_turn(self._stored, self._engine, keyed, given)
                 # What was read before may be older than the turn.

@@ -154,11 +154,11 @@ class TurnMemory:
     # Tools of its own
 
     def is_recall(self, name: str) -> bool:
-        """Return True if a call of this name is for memory's own recall tool."""
+        """Return True if the tool with this name is memory's own recall tool."""
         return self._keeper is not None and self._tools.get(name) is RECALL_TOOL
 
     def is_update(self, name: str) -> bool:
-        """Return True if a call of this name updates the brief."""
+        """Return True if calling the tool with this name updates the brief."""
         if self._keeper is None or name != capture.TOOL_NAME:
             return False
         return choose_capture_mode(self._keeper, self._epoch, self._recipient) == "tool"

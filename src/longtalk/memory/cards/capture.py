@@ -8,6 +8,7 @@ does not change within an epoch, because tools are part of the cached prefix.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -55,6 +56,7 @@ def parse_card_request(text: str) -> CardKind:
     return "" if not asks else "catch_up" if CATCH_UP in text else "small"
 
 
+@lru_cache(maxsize=16)
 def make_memory_tool(config: Brief) -> Tool:
     """Return the tool that a model calls to update the brief. Its parameters have the types of the brief's fields."""
 
@@ -127,9 +129,9 @@ def apply_tool_call(
 ) -> tuple[Transcript, str]:
     """Update the brief with the changes that the model passed to the memory tool.
 
-    `requested` is the kind of card that was requested, "" if none was; then older entries don't count as covered by the
-    brief. `at` is the time in milliseconds. Return the new transcript, and the reason why the call was refused ("" if
-    it was accepted).
+    `requested` is the kind of card that was requested, or "" if none was. If it is "", older entries do not count as
+    covered by the brief. `at` is the time in milliseconds. Return the new transcript, and the reason why the call was
+    refused ("" if it was accepted).
     """
     operations, refused = parse_operations(changes)
     updated, applied = _apply_changes(transcript, operations, refused, config, counter, covers=bool(requested), at=at)

@@ -52,7 +52,7 @@ class Command(NamedTuple):
     keys: Sequence[bytes] = ()
 
     def to_words(self, *, script_known: bool) -> tuple[Any, ...]:
-        """Return the words to send. With `script_known`, they have only a script's digest in place of its text."""
+        """Return the command's arguments. With `script_known`, a script's digest takes the place of its text."""
         if isinstance(self.name, str):
             return self.name, *self.keys, *self.arguments
         call = ("EVALSHA", self.name.sha) if script_known else ("EVAL", self.name.text)

@@ -71,7 +71,7 @@ def _check_sizes(parts: list[zipfile.ZipInfo], size: int) -> None:
 
 
 def _read_member(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bytes:
-    """Return the unpacked content of a file in an archive. `zipfile` stops at the size that the archive declares."""
+    """Return the unpacked content of a file in an archive. It can't exceed the declared size, where `zipfile` stops."""
     content = io.BytesIO()
     with archive.open(part) as packed:
         while step := packed.read(_CHUNK):

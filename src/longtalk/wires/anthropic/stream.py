@@ -178,7 +178,7 @@ def omit_message(fields: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def _read_event(fields: dict[str, bytes]) -> tuple[str, int, dict[str, bytes], bytes, bytes, bytes, bytes]:
-    """Return the values of an event that the fast decoder rejects, such as one with half an emoji or unknown fields."""
+    """Return the values of an event that the fast decoder rejects, for example for an unpaired surrogate."""
     kind, index = json_bytes.text(fields.get("type", b"null")) or "", json_bytes.value(fields.get("index", b"0"))
     delta = fields.get("delta", b"{}") if kind in ("content_block_delta", "message_delta") else b"{}"
     others = [fields.get(key, b"{}") for key in ("message", "content_block")]

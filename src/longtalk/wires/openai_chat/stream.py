@@ -318,7 +318,7 @@ class _Object:
         }
 
     def member(self, key: str) -> bytes | None:
-        """Return a member that arrived in one piece and is neither null nor empty; None if there is no such member."""
+        """Return the member with this key if it arrived in one piece and is neither null nor empty, else None."""
         return _read_member(self._members, key)
 
     def to_json(self, *hidden: str) -> bytes:
