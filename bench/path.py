@@ -10,6 +10,7 @@ too, one that is written in C does not), the records that are decoded, and the p
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 import tempfile
 from collections import Counter
@@ -19,12 +20,14 @@ from types import FrameType
 from typing import Any
 
 import longtalk
-from bench.turns import ANSWERS, MESSAGES, Model
+from bench.turns import ANSWERS, MESSAGES, Figure, Model
 from longtalk import Chat, Conversation
 from longtalk.policies import KeepAll, Memory
 from longtalk.stores.sqlite.store import SQLite
 
 TURNS = 20
+GOALS = {"a state": 410, "SQLite": 440, "SQLite with Memory": 1_840}
+"""Half of the calls that each turn made before it had one path."""
 _ROOT = str(Path(longtalk.__file__).parent)
 _COUNTED = ("read_record", "make_plan", "compose", "fingerprint_policy", "find_epoch")
 
@@ -53,14 +56,17 @@ def count_calls(turn: Callable[[], Any]) -> tuple[set[str], Counter[str]]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table and the goals."""
     print(f"One turn after {TURNS}, in numbers")
+    figures: list[Figure] = []
     columns = ("modules", "calls", "own calls", *_COUNTED)
     print(f"{'':22}" + "".join(f"{column:>20}" for column in columns))
     for name, turn in _list_turns():
         modules, calls = count_calls(turn)
         numbers = (len(modules), calls["all"], calls["own"], *(calls[each] for each in _COUNTED))
         print(f"{name:22}" + "".join(f"{number:>20,}" for number in numbers))
+        figures.append(Figure(f"calls of a turn on {name}", calls["all"], GOALS[name]))
+    print(json.dumps({"bench": "path", "goals": [figure.to_json() for figure in figures]}))
 
 
 def _list_turns() -> list[tuple[str, Callable[[], Any]]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench import bill, copying, months, recall, stream, traces, turns, turns_served
+from bench import bill, copying, months, path, recall, stream, traces, turns, turns_served
 from longtalk.policies import Compactor, KeepAll, OverExchanges
 from longtalk.wires import HTTP_WIRES
 
@@ -194,3 +194,10 @@ def test_copies_are_counted_and_compared(capsys: pytest.CaptureFixture[str], tmp
             "met": True,
         }
     assert "from SQLite to JSONL" in said
+
+
+def test_the_path_of_a_turn_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    path.main()
+    *table, goals = capsys.readouterr().out.splitlines()
+    assert [row.split("  ")[0] for row in table[2:]] == ["a state", "SQLite", "SQLite with Memory"]
+    assert all(figure["value"] > 100 for figure in json.loads(goals)["goals"])

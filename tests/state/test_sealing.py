@@ -482,7 +482,7 @@ def test_a_key_is_32_bytes(key: Any) -> None:
 
 @pytest.mark.parametrize("key_id", ["", "a" * 65, "é" * 33, "\ud83d", b"k", None, 7])
 def test_a_key_id_has_1_to_64_bytes(key_id: Any) -> None:
-    with pytest.raises(InputError, match="id of key 1 of a Seal must be text of 1 to 64 bytes"):
+    with pytest.raises(InputError, match="Key 1 of a Seal: its id must be text of 1 to 64 bytes"):
         Seal({key_id: Seal.new_key()})
 
 
