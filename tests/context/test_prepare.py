@@ -89,10 +89,13 @@ def play(policy: Policy, turns: Sequence[Any], window: int | None, *, reports: b
     return provider, decode(state, wires=NAMES)
 
 
+def asks_for_card(messages: Sequence[bytes]) -> bool:
+    return any(text in each for text in (b"MEMORY_CARD", b"call update_memory once") for each in messages)
+
+
 def drop_after_card_request(sent: Sequence[list[bytes]]) -> list[list[bytes]]:
     """Return the requests up to the first that asks for a memory card: a simulation invents the cards."""
-    texts = (b"MEMORY_CARD", b"call update_memory once")
-    asks = [i for i, messages in enumerate(sent) if any(text in each for text in texts for each in messages)]
+    asks = [i for i, messages in enumerate(sent) if asks_for_card(messages)]
     return list(sent[: asks[0] + 1]) if asks else list(sent)
 
 
@@ -101,8 +104,10 @@ def check_simulation(policy: Policy, turns: Sequence[Any], window: int | None) -
     model = SimulatedModel(label=provider.label, window=window, caches=False)
     setup = ReplaySetup(Trace(transcript, None), model, lambda *_: SUMMARY, None)
     replay = RecordingReplay(setup, policy)
-    assert not replay.problem
-    assert drop_after_card_request(replay.sent) == drop_after_card_request(provider.sent)
+    compared = drop_after_card_request(replay.sent)
+    assert compared == drop_after_card_request(provider.sent)
+    # The cards that a simulation invents may fill a small window.
+    assert not replay.problem or len(compared) < len(replay.sent) or asks_for_card(compared[-1])
 
 
 def writes_in_background(policy: Policy) -> bool:

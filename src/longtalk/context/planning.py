@@ -260,6 +260,10 @@ def _plan_new_epoch(
         # It comes back with the next cut.
         view = _compact(msgspec.structs.replace(view, summary=None, latest_summary=None), compactors)
     if terms.window is not None and view.tokens > terms.window and not settled:
+        # What fits only without the room for an answer is better than no request.
+        limit = OverTokens(terms.window)
+        view = _compact(view, [make_limit_compactor(limit, limit)])
+    if terms.window is not None and view.tokens > terms.window and not settled:
         error = ContextOverflow(
             f"The request is longer than {terms.model} takes: about {view.tokens:,} tokens{_describe_fixed(view)}, and "
             f"the window has {terms.window:,}. Nothing more can be left out: send less."

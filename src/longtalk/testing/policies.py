@@ -25,7 +25,13 @@ from longtalk.context.epochs import (
     record_summary,
     to_old_entries,
 )
-from longtalk.context.measure import MAX_ANSWER_ROOM, UNKNOWN_WINDOW, Terms
+from longtalk.context.measure import (
+    MAX_ANSWER_ROOM,
+    UNKNOWN_WINDOW,
+    Terms,
+    count_kept_suffixes,
+    find_current_exchange,
+)
 from longtalk.context.planning import Plan
 from longtalk.context.prepare import Prepared, Recipient, TurnAdditions, keep_suffix, prepare
 from longtalk.memory.brief.apply import apply
@@ -274,8 +280,10 @@ def _check_limits(policy: Policy, transcript: Transcript, made: Plan, context: C
     ]
     first = transcript.position(transcript.exchanges()[-1][0])
     current = sum(transcript[transcript.index_of(place)].tokens for place in sent if place >= first)
+    # What memory adds after the current message is not history.
+    suffixes = count_kept_suffixes(transcript, find_current_exchange(transcript, made.epoch))
     size = _Sent(sum(exchanges), len(sent), made.tokens, terms.window or UNKNOWN_WINDOW)
-    size.droppable, size.history = size.exchanges - 1, made.tokens - terms.fixed - current
+    size.droppable, size.history = size.exchanges - 1, made.tokens - terms.fixed - current - suffixes
     before = sum(transcript[transcript.index_of(place)].tokens for place in sent if place < first)
     for compactor in policy.compactors:
         lengths = [getattr(each, "length", 0) for each in compactor.strategies if hasattr(each, "background")]

@@ -7,8 +7,11 @@ ALTER TYPE {s}.head_row ADD ATTRIBUTE responses bytea[];
 -- The function `write` gets the responses after the usage reports, in the same array; `calls` is the number of reports.
 CREATE FUNCTION {s}.split_responses() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    NEW.responses := coalesce(NEW.usage[NEW.calls + 1 :], '{}');
-    NEW.usage := coalesce(NEW.usage[: NEW.calls], '{}');
+    -- A row that is copied from another table has them apart already.
+    IF TG_OP = 'UPDATE' OR cardinality(NEW.usage) > NEW.calls THEN
+        NEW.responses := coalesce(NEW.usage[NEW.calls + 1 :], '{}');
+        NEW.usage := coalesce(NEW.usage[: NEW.calls], '{}');
+    END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER split_responses BEFORE INSERT OR UPDATE OF usage ON {s}.turns
