@@ -359,11 +359,26 @@ def test_thoughts_that_are_not_shown_are_kept_by_their_signature() -> None:
             begin({"type": "thinking", "thinking": "", "signature": ""}),
             delta({"type": "signature_delta", "signature": "Eq"}),
             end(),
+            begin({"type": "text", "text": ""}, 1),
+            delta({"type": "text_delta", "text": "So"}, 1),
         ]
     )
     answer = blocks.answer(interrupted=True)
-    assert answer.native == b'{"role":"assistant","content":[{"type":"thinking","thinking":"","signature":"Eq"}]}'
-    assert (answer.opaque, added) == (True, "")
+    thinking = b'{"type":"thinking","thinking":"","signature":"Eq"}'
+    assert answer.native == b'{"role":"assistant","content":[%s,{"type":"text","text":"So"}]}' % thinking
+    assert (answer.opaque, added) == (True, "So")
+
+
+def test_a_model_that_was_stopped_while_it_was_thinking_has_said_nothing() -> None:
+    blocks, _ = fed(
+        [
+            START,
+            begin({"type": "thinking", "thinking": "", "signature": ""}),
+            delta({"type": "signature_delta", "signature": "Eq"}),
+            end(),
+        ]
+    )
+    assert blocks.answer(interrupted=True).native is None
 
 
 @pytest.mark.parametrize("held", [b"", b',"citations":null', b',"citations":[]', b',"citations":[ ]'])

@@ -160,6 +160,9 @@ class AnthropicAccumulator:
 
     def answer(self, *, interrupted: bool = False) -> Answer:
         blocks = [block for _, block in sorted(self._blocks.items())]
+        if interrupted and blocks and blocks[-1].is_thinking():
+            # The model was still thinking, and the thinking of an answer is valid only as a whole.
+            blocks = [block for block in blocks if not block.is_thinking()]
         if interrupted:
             blocks = [block for block in blocks if block.complete or block.is_text()]
         cut = interrupted or self._reason in ("max_tokens", "model_context_window_exceeded")
@@ -199,6 +202,9 @@ class _Block:
 
     def is_call(self) -> bool:
         return self.members.get("type") == b'"tool_use"'
+
+    def is_thinking(self) -> bool:
+        return self.members.get("type") in (b'"thinking"', b'"redacted_thinking"')
 
     def grow(self, delta: dict[str, bytes]) -> None:
         for key, value in delta.items():
