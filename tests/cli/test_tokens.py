@@ -355,5 +355,5 @@ def test_a_chats_counter_that_makes_no_sense_is_refused(number: Any) -> None:
 
 
 def test_a_chats_counter_can_count() -> None:
-    with pytest.raises(InputError, match="`counter` has a method"):
+    with pytest.raises(InputError, match="`counter` must have a method"):
         Chat(Scripted(), counter=len)  # type: ignore[arg-type]
