@@ -8,19 +8,15 @@ tool: `Tool.bind` returns a callable that makes the call. `render` and `render_e
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import Any, TypeAlias, overload
 
 import msgspec
 
 from longtalk._util import json_bytes
 from longtalk._util.docstrings import parse_docstring
+from longtalk._util.signatures import read_message, read_parameters, repair_text
 from longtalk.errors import ToolError
-
-if TYPE_CHECKING:
-    from inspect import Parameter
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -90,7 +86,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         return partial(self._function, **by_name)
 
     def _explain_error(self, arguments: bytes, error: Exception) -> str:
-        problem = _read_message(error) if isinstance(error, msgspec.MsgspecError) else render_error(error)
+        problem = read_message(error) if isinstance(error, msgspec.MsgspecError) else render_error(error)
         if isinstance(error, RecursionError):
             problem = "The JSON is nested too deeply"
         elif problem == "Input data was truncated" and b"\\ud" in arguments.lower():
@@ -176,7 +172,7 @@ def external_tool(name: str, description: str, schema: Mapping[str, Any]) -> Too
     try:
         encoded = json_bytes.encode({"properties": {}, **schema})
     except Exception as error:
-        raise ToolError(f"The schema of {name} can't be written as JSON ({_read_message(error)}).") from error
+        raise ToolError(f"The schema of {name} can't be written as JSON ({read_message(error)}).") from error
     made = tool(_run_elsewhere, name=name, description=description)
     return msgspec.structs.replace(made, schema=encoded, is_external=True)
 
@@ -192,35 +188,19 @@ def render(result: object) -> str:
     Raises `TypeError` if the value can't be written as JSON.
     """
     if isinstance(result, str):
-        return _repair_text(result)
+        return repair_text(result)
     try:
         return json_bytes.encode(result).decode()
     except Exception as error:
         raise TypeError(
-            f"The tool returned {_describe_value(result)} that can't be written as JSON ({_read_message(error)}): "
+            f"The tool returned {_describe_value(result)} that can't be written as JSON ({read_message(error)}): "
             "return text, numbers, lists, dicts or dataclasses."
         ) from error
 
 
 def render_error(error: BaseException) -> str:
     """Return the text that a model receives for an exception: its type and the beginning of its message."""
-    return f"{type(error).__name__}: {_read_message(error)}".removesuffix(": ")
-
-
-def _read_message(error: BaseException) -> str:
-    try:
-        message = _repair_text(str(error))
-    except Exception:  # a broken __str__ must not hide the failure that it should describe
-        return ""
-    return message if len(message) <= 1_000 else message[:1_000] + "…"
-
-
-def _repair_text(text: str) -> str:
-    """Return the text as a plain `str` that UTF-8 can encode: join surrogate pairs, replace lone surrogates."""
-    try:
-        return text.encode().decode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return f"{type(error).__name__}: {read_message(error)}".removesuffix(": ")
 
 
 def _identity(value: Any) -> Any:
@@ -273,12 +253,12 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
     if inspect.isgeneratorfunction(source) or inspect.isasyncgenfunction(source):
         raise ToolError(f"{where} is a generator, but a tool returns one result: return a list instead.")
 
-    text, descriptions = parse_docstring(_repair_text(doc or ""))
+    text, descriptions = parse_docstring(repair_text(doc or ""))
     context: str | None = None
     fields: list[tuple[str, Any, Any]] = []
     names: dict[str, str] = {}
     defaults: dict[str, Any] = {}
-    for parameter, hint in _read_parameters(function, source, bound, where):
+    for parameter, hint in read_parameters(function, source, bound, where):
         key, default = parameter.name, parameter.default
         if _is_context(hint):
             if context is not None:
@@ -291,7 +271,7 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
         try:
             msgspec.json.schema_components([hint])
         except Exception as error:
-            reason = _read_message(error).rpartition("\n")[2]
+            reason = read_message(error).rpartition("\n")[2]
             raise ToolError(
                 f"Parameter `{key}` of {where} has a type without a JSON Schema ({reason}): use a dataclass instead."
             ) from error
@@ -323,7 +303,7 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
         ) from error
     return Tool(
         name=name,
-        description=_repair_text(description) or text,
+        description=repair_text(description) or text,
         schema=encoded,
         idempotent=idempotent,
         is_async=inspect.iscoroutinefunction(source),
@@ -331,67 +311,6 @@ def _build(function: Any, name: str, description: str, idempotent: bool) -> Tool
         _arguments=arguments,
         _context=context,
     )
-
-
-def _read_parameters(function: Any, source: Any, bound: set[str], where: str) -> Iterator[tuple[Parameter, Any]]:
-    """Yield the parameters that a model has to fill in, each with its resolved type.
-
-    Raises `ToolError` for a parameter without a usable type, or one that can't be passed by name.
-    """
-    import inspect
-    from types import SimpleNamespace
-    from typing import get_type_hints
-
-    lazy: dict[str, Any] = {}
-    if sys.version_info >= (3, 14):  # pragma: no cover
-        from annotationlib import Format
-
-        lazy["annotation_format"] = Format.FORWARDREF  # an unresolvable type must not hide the others
-    try:
-        signature = inspect.signature(function, **lazy)
-    except (TypeError, ValueError) as error:
-        raise ToolError(f"{where} has no readable signature: wrap it in a function.") from error
-    source = inspect.unwrap(source)
-    local_names = _find_local_names(source)
-    for key, parameter in signature.parameters.items():
-        if key in bound:
-            continue
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            kind = parameter.kind.description
-            raise ToolError(
-                f"Parameter `{key}` of {where} is {kind}, but models pass arguments by name: make it an ordinary one."
-            )
-        if parameter.annotation is parameter.empty:
-            remedy = "pass the method of an instance" if key in ("self", "cls") else f"write `{key}: str`, for example"
-            raise ToolError(f"Parameter `{key}` of {where} has no type: {remedy}.")
-        try:
-            # Resolve each one separately, so that an unknown return type, which is not needed, does no harm.
-            holder = SimpleNamespace(__annotations__={key: parameter.annotation})
-            hint = get_type_hints(holder, getattr(source, "__globals__", {}), local_names, include_extras=True)[key]
-        except Exception as error:
-            raise ToolError(
-                f"Can't resolve the type of parameter `{key}` of {where} ({_read_message(error)}): "
-                "import it in its module."
-            ) from error
-        yield parameter, hint
-
-
-def _find_local_names(function: Any) -> dict[str, Any]:
-    """Return the local names that a quoted annotation may refer to.
-
-    These are the closure variables of the function, and the local variables of the running calls in which it is
-    defined.
-    """
-    code, frame = getattr(function, "__code__", None), sys._getframe().f_back
-    names: dict[str, Any] = {}
-    for name, cell in zip(code.co_freevars if code else (), getattr(function, "__closure__", None) or (), strict=True):
-        with suppress(ValueError):  # not assigned yet, such as the name of the function being decorated
-            names[name] = cell.cell_contents
-    while code and frame:
-        if code in frame.f_code.co_consts:  # this frame defined it
-            names, code = {**frame.f_locals, **names}, frame.f_code
-        frame = frame.f_back
-    return names
 
 
 def _is_context(hint: Any) -> bool:

@@ -99,8 +99,8 @@ def test_a_conversation_goes_to_a_wire_of_a_package_and_back(acme: Any) -> None:
 
 def test_a_wire_of_a_package_has_its_own_validator(acme: Any) -> None:
     validate(b'{"talk":[{"who":"user"}]}', wire="acme-plain")
-    with pytest.raises(WireViolation, match="somebody unknown"):
-        validate(b'{"talk":[{"who":"nobody"}]}', wire=acme.PLAIN.name)
+    with pytest.raises(WireViolation, match="an unknown speaker"):
+        validate(b'{"talk":[{"who":"stranger"}]}', wire=acme.PLAIN.name)
     with pytest.raises(KeyError, match=r"Unknown wire 'nowhere'.*openai-chat.*acme-plain"):
         validate(b"{}", wire="nowhere")
 

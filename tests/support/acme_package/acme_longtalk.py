@@ -109,7 +109,7 @@ class Plain(StatelessWire):
 
     def check_request(self, body: Any) -> None:
         if any(each["who"] not in ("user", "model", "tool", "system") for each in body["talk"]):
-            raise WireViolation("P1", "somebody unknown is talking")
+            raise WireViolation("P1", "an unknown speaker is talking")
 
     def add_schema(self, options: Mapping[str, Any], output: Any) -> None:
         return None
