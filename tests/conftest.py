@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +41,9 @@ for name in list(os.environ):
 os.environ.pop("LONGTALK_MODELS", None)
 os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-such-folder")
 
+# A program that was started in the background may ignore Ctrl-C, and so would the programs that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TWINS = Path(__file__).parent / "_sync"
 
@@ -59,6 +63,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if item not in set(deselected)]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say that skipped tests fail the run, where they do."""
+    if "FORBID_SKIPS" in os.environ and terminalreporter.stats.get("skipped"):
+        terminalreporter.write_line("Some tests were skipped; with FORBID_SKIPS, none may be.", red=True)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that skipped tests if FORBID_SKIPS is set, as it is in CI."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if "FORBID_SKIPS" in os.environ and reporter is not None and reporter.stats.get("skipped"):
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture

@@ -131,10 +131,30 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+SERVICE = [command for command in COMMANDS if command.split()[1] in ("serve", "keys")]
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command not in SERVICE])
 def test_a_command_on_a_page_runs(command: str, environment: dict[str, str], tmp_path: Path) -> None:
     words = [word for word in shlex.split(command) if "=" not in word or word.startswith("-")]
     assert run(words, environment, tmp_path, typed="Hello!\n").strip() == "With pleasure."
+
+
+def test_the_commands_of_the_service_run(environment: dict[str, str], tmp_path: Path) -> None:
+    environment = {**environment, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    assert SERVICE
+    key = ""
+    for command in SERVICE:
+        words = shlex.split(command)
+        if words[1] == "serve":
+            # A server runs until it is stopped; a check goes as far as serving.
+            run([*words, *(["--check"] if "--check" not in words else [])], environment, tmp_path)
+        elif words[2] == "revoke":
+            run([*words[:-1], key], environment, tmp_path)
+        elif words[2] == "list":
+            key = run(words, environment, tmp_path).splitlines()[1].split()[0]
+        else:
+            assert run(words, environment, tmp_path).startswith("lt_")
 
 
 @pytest.mark.slow
@@ -196,8 +216,9 @@ def test_the_files_that_contributing_names_exist() -> None:
     assert [name for name in named if "NAME" not in name and not (ROOT / name).exists()] == []
 
 
-def test_the_tests_that_the_invariants_name_exist() -> None:
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "invariants.md").read_text()))
+@pytest.mark.parametrize("page", ["invariants.md", "security.md"])
+def test_the_tests_that_a_page_names_exist(page: str) -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / page).read_text()))
     sources = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
     defined = {name for source in sources for name in re.findall(r"def (test_\w+)", source)}
     assert named

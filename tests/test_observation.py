@@ -27,9 +27,9 @@ def test_an_observation_shows_the_tokens_that_were_reported() -> None:
 def test_an_async_function_can_not_be_on_event() -> None:
     async def on_event(_: Observation) -> None: ...
 
-    with pytest.raises(InputError, match="plain function of one argument"):
+    with pytest.raises(InputError, match="function of one argument"):
         AsyncChat(AsyncScripted(), on_event=on_event)
-    with pytest.raises(InputError, match="plain function of one argument"):
+    with pytest.raises(InputError, match="function of one argument"):
         Chat(Scripted(), on_event=on_event)
 
 

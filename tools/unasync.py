@@ -2,7 +2,7 @@
 
 A module gets a sync twin under `longtalk/_sync` if it imports `longtalk._util.concurrency`, defines an `Async…` class
 without its plain namesake, or imports an `Async…` name from a module that has a twin. A test module gets one under
-`tests/_sync` if it sets `pytestmark = pytest.mark.anyio`.
+`tests/_sync` if it sets `pytestmark = pytest.mark.anyio`. The service is async only, and so are its tests.
 
 The conversion replaces text, so comments and layout stay. What really differs between async and sync is in
 `longtalk/_util/concurrency.py` and its hand-written twin; banned names keep async libraries out of all other modules.
@@ -46,7 +46,7 @@ def find_sources() -> dict[str, Path]:
     modules = {
         ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
         for path in sorted(PACKAGE.rglob("*.py"))
-        if path.name != "__init__.py" and "_sync" not in path.parts
+        if path.name != "__init__.py" and path.relative_to(PACKAGE).parts[0] not in ("_sync", "service")
     }
     trees = {name: ast.parse(path.read_text()) for name, path in modules.items() if name != CONCURRENCY}
     sources = {name for name, tree in trees.items() if _imports(tree, {CONCURRENCY}, "") or _is_async_only(tree)}

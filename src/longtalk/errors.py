@@ -74,7 +74,7 @@ class NotFound(InputError):
 
 
 class MissingExtra(InputError):
-    """Raised if a call needs a part of Longtalk that is not installed. The message says which, for `pip install`."""
+    """Raised if a call needs an optional package that is not installed. The message says what to install."""
 
 
 class ToolError(InputError):
@@ -104,7 +104,7 @@ class Deleted(LongtalkError):
 
 
 class KeyReused(InputError):
-    """Raised if a request key was already used for a different request."""
+    """Raised if a request key was already used for a different message."""
 
 
 class BadState(LongtalkError):
@@ -141,7 +141,7 @@ class TooManyRounds(TurnFailed):
 
 
 class BadOutput(TurnFailed):
-    """Raised if the answer does not have the form that `output=` asks for. `partial` is the reply with that answer."""
+    """Raised if the answer does not match the type in `output=`. `partial` is the reply with that answer."""
 
 
 class ProviderError(TurnFailed):
@@ -223,9 +223,9 @@ class StoreError(LongtalkError):
 
 
 class CorruptStore(StoreError):
-    """Raised if what a store holds is not what was written to it. Restore it from a backup."""
+    """Raised if the data in a store differs from the data that was written to it. Restore the store from a backup."""
 
 
 def _restore(kind: type[LongtalkError], args: tuple[Any, ...]) -> LongtalkError:
-    """Return an error of this class without calling its `__init__`; pickle and copy then set its attributes."""
+    """Return an error of this class without calling its `__init__`. pickle and copy set its attributes afterwards."""
     return kind.__new__(kind, *args)

@@ -14,7 +14,25 @@ from longtalk.wires.deltas import Reasoning, ToolCallDelta
 
 R = TypeVar("R", bound=TurnReply)
 
-__all__ = ["Checkpoint", "Done", "Event", "Notice", "Reasoning", "Text", "ToolCall", "ToolCallDelta", "ToolResult"]
+__all__ = [
+    "Checkpoint",
+    "Done",
+    "Event",
+    "Notice",
+    "Reasoning",
+    "Started",
+    "Text",
+    "ToolCall",
+    "ToolCallDelta",
+    "ToolResult",
+]
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The turn has begun, and its message is saved. Only `Conversation.start` yields it."""
+
+    turn: str
+    """The id of the turn."""
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -67,5 +85,5 @@ class Done(msgspec.Struct, Generic[R], frozen=True):
     reply: R
 
 
-Event: TypeAlias = Text | Reasoning | ToolCallDelta | ToolCall | ToolResult | Checkpoint | Notice | Done[Any]
+Event: TypeAlias = Started | Text | Reasoning | ToolCallDelta | ToolCall | ToolResult | Checkpoint | Notice | Done[Any]
 """Any event of a streaming turn."""

@@ -1,7 +1,7 @@
-"""What a program does, without what is said: model calls, tool runs, compactions and retries, for logs and metrics.
+"""Observations: reports of model calls, tool runs, compactions and retries, for logs and metrics.
 
-Each is an `Observation`. It goes to the caller's `on_event` and to the standard logger "longtalk", which also records
-every error that the library suppresses. Neither gets messages, arguments, results, error texts or keys.
+Each `Observation` is passed to the caller's `on_event` and to the standard logger "longtalk", which also records every
+error that the library suppresses. Neither receives messages, arguments, results, error texts or keys.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from longtalk.errors import InputError
 from longtalk.usage import Usage
 
 logger = logging.getLogger("longtalk")
-# Without it, Python would print warnings of a program that has not configured logging.
+# Without this handler, Python would print warnings in a program that has not configured logging.
 logger.addHandler(logging.NullHandler())
 
 INTERRUPTED = "interrupted"
@@ -28,10 +28,10 @@ Kind: TypeAlias = Literal["model_call", "tool_run", "epoch", "summary", "retry"]
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened in a turn: what, where, for how long, and how it ended. It has no content.
+    """A report of one step of a turn: its kind, its ids, its duration, and how it ended. It has no message content.
 
-    `kind` is "model_call", "tool_run", "epoch" (a compaction: from now on requests leave something out), "summary" (a
-    model call that wrote one) or "retry" (a model call is made again).
+    `kind` is "model_call", "tool_run", "epoch" (a compaction: from now on, requests leave something out), "summary" (a
+    model call that wrote a summary) or "retry" (a model call is about to be repeated).
     """
 
     kind: Kind
@@ -39,19 +39,19 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The id of a stored conversation; empty for a chat."""
     turn: str = ""
     call: str = ""
-    """The id of the model call or tool call. A retry has that of the call that failed."""
+    """The id of the model call or tool call; for a retry, the id of the call that failed."""
     model: str = ""
     tool: str = ""
-    """The name of the tool; empty if there is no such tool."""
+    """The name of the tool; empty if the step is not a tool run or the tool does not exist."""
     seconds: float = 0.0
-    """How long it took; for a retry, the wait before it."""
+    """The duration of the step in seconds; for a retry, the wait before it."""
     usage: Usage | None = None
     """The tokens of a model call; None if the provider reported none."""
     error: str = ""
-    """The type of the error if it failed, or "interrupted"."""
+    """The type of the error if the step failed, or "interrupted"."""
 
     def __str__(self) -> str:
-        """Return one line. Ids are quoted, since they may come from a provider."""
+        """Return the observation on one line. Ids are quoted, because they may come from a provider."""
         told = [f"{name}={value!r}" for name in _NAMES if (value := getattr(self, name))]
         usage = self.usage or Usage()
         told += [f"{name}={count}" for name in Usage.__struct_fields__ if (count := getattr(usage, name))]
@@ -63,9 +63,9 @@ OnEvent: TypeAlias = Callable[[Observation], object]
 
 
 class Observer:
-    """Reports what happens in one turn. As a context manager, it reports the model call under way if an error ends it.
+    """A reporter of the steps of one turn. As a context manager, it reports a model call that ends with an error.
 
-    Reporting costs nothing unless there is an `on_event` or the logger is enabled.
+    Reporting costs nothing unless `on_event` is set or the logger is enabled.
     """
 
     def __init__(
@@ -95,27 +95,27 @@ class Observer:
             self.end_call(error=name_error(problem))
 
     def begin_call(self, kind: Literal["model_call", "summary"] = "model_call") -> None:
-        """Begin a model call."""
+        """Note the start of a model call."""
         self._kind = kind
         self._calls += 1
         self._began = perf_counter()
 
     def end_call(self, usage: bytes | None = None, *, error: str = "") -> None:
-        """Report the model call under way. `usage` is the provider's report."""
+        """Report the current model call. `usage` is the provider's usage report."""
         if error:
             self._failed_call = self._call_id
         self._report(self._kind, call=self._call_id, seconds=perf_counter() - self._began, usage=usage, error=error)
 
     def report_retry(self, problem: Exception, wait: float = 0.0) -> None:
-        """Report that the model call that failed last will be made again, after a wait in seconds."""
+        """Report that the model call that failed last will be repeated after a wait in seconds."""
         self._report("retry", call=self._failed_call, seconds=wait, error=name_error(problem))
 
     def report_tool(self, call: str, tool: str, began: float, error: str) -> None:
-        """Report a tool run that began at a time of `perf_counter`."""
+        """Report a tool run. `began` is the value of `perf_counter` when it began."""
         self._report("tool_run", call=call, tool=tool, seconds=perf_counter() - began, error=error)
 
     def report_epoch(self) -> None:
-        """Report that an epoch has begun."""
+        """Report that a new epoch has begun."""
         self._report("epoch")
 
     @property
@@ -167,17 +167,17 @@ def name_error(problem: BaseException) -> str:
 def check_on_event(on_event: object) -> None:
     """Raise `InputError` unless `on_event` is None or a plain function."""
     if on_event is not None and (not callable(on_event) or iscoroutinefunction(on_event)):
-        raise InputError(f"`on_event` is a plain function of one argument, also in an async program, not {on_event!r}.")
+        raise InputError(f"`on_event` must be a plain (not async) function of one argument, not {on_event!r}.")
 
 
 def log_suppressed(what: str, problem: Exception, *, level: int = logging.WARNING, where: str = "") -> None:
-    """Log what failed, and the type of the error. `where` is the id of the turn or conversation."""
+    """Log that an operation failed, with the type of the error. `where` is the id of the turn or conversation."""
     logger.log(level, "%s in=%r error=%r", what, where, name_error(problem))
 
 
 @contextmanager
 def log_and_suppress(what: str, *errors: type[Exception], level: int = logging.WARNING) -> Iterator[None]:
-    """Suppress errors of these types. Log what failed and the error's type."""
+    """Suppress errors of these types, and log that the operation `what` failed, with the type of the error."""
     try:
         yield
     except errors as problem:

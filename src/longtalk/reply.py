@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 Shed: TypeAlias = Callable[[Transcript], tuple[Transcript, bytes | None]]
-"""A function that splits a transcript into the part that the state keeps and the bytes of the shed part, if any."""
+"""A function that splits off the entries that the state need not keep.
+
+It returns the rest, and the shed bytes or None.
+"""
 
 
 class Draft(Protocol):
@@ -86,7 +89,7 @@ class TurnReply:
 
     @property
     def output(self) -> Any:
-        """The answer as a value of the type that `output=` asked for; None if the turn asked for none."""
+        """The answer decoded to the type in `output=`; None if the turn asked for no type."""
         return self._draft.output
 
     @cached_property
@@ -109,7 +112,7 @@ class TurnReply:
     def finish_reason(self) -> str:
         """Why the turn ended: "stop", "tool_calls", "length", "filtered", "interrupted" or "failed".
 
-        With "tool_calls", the model waits for the results of `calls`.
+        With "tool_calls", the turn has ended with calls of external tools, which are in `calls`.
         """
         return to_finish_reason(self._draft.turn.finish)
 
@@ -131,7 +134,7 @@ class TurnReply:
 
     @cached_property
     def responses(self) -> tuple[Response, ...]:
-        """What the provider said besides the message in each response of this turn: ids, finish reasons, citations.
+        """The fields besides the message in each response of this turn: ids, finish reasons, citations.
 
         Empty if the provider's responses have no such fields, as those of an agent.
         """
@@ -179,12 +182,15 @@ class TurnReply:
 
     @property
     def context(self) -> Context | None:
-        """The context of the last request; its manifest says how each entry was treated. None without a request."""
+        """The context of the last request, whose manifest says how each entry was treated.
+
+        None if no request was sent.
+        """
         return self._draft.context
 
 
 class StoredReply(TurnReply):
-    """The answer of a turn on a stored conversation. It has no state: the store has the conversation."""
+    """The answer of a turn on a stored conversation. It has no state, because the conversation is in the store."""
 
 
 class Reply(TurnReply):

@@ -43,7 +43,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A function that a model can call. The tool can also be called directly, like the function itself.
 
     `schema` is the JSON Schema of the parameters, encoded as JSON. `idempotent` says whether a call may be run again if
-    its outcome is unknown. `is_external` says that the caller runs it, after the turn.
+    its outcome is unknown. `is_external` says that the caller runs the call, after the turn.
     """
 
     name: str
@@ -129,7 +129,7 @@ class Toolbox(msgspec.Struct, frozen=True):
         return self._tools.get(name)
 
     def is_external(self, name: str) -> bool:
-        """Return True if there is a tool of this name, and the caller runs it."""
+        """Return True if there is an external tool with this name, which the caller runs."""
         return name in self._tools and self._tools[name].is_external
 
     def __iter__(self) -> Iterator[Tool]:
@@ -161,24 +161,28 @@ def tool(function: Any = msgspec.UNSET, *, name: str = "", description: str = ""
 def external_tool(name: str, description: str, schema: Mapping[str, Any]) -> Tool:
     """Make a tool that your program runs after the turn. `schema` is the JSON Schema of its parameters, an object.
 
-    A turn in which the model calls it ends with `reply.calls`. The next one goes on with their `ToolOutput`s.
+    A turn in which the model calls the tool ends with these calls in `reply.calls`. To continue, send a `ToolOutput`
+    for each.
     """
     import re
 
     if not (isinstance(name, str) and re.fullmatch(_NAME, name) and isinstance(description, str)):
-        raise ToolError(f"An external tool has a name ({_NAME}) and a description, not {name!r} and {description!r}.")
+        raise ToolError(f"An external tool needs a name ({_NAME}) and a description, not {name!r} and {description!r}.")
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         raise ToolError(f'The schema of {name} must be a JSON Schema of an object: {{"type": "object", …}}.')
     try:
         encoded = json_bytes.encode({"properties": {}, **schema})
     except Exception as error:
-        raise ToolError(f"The schema of {name} can't be written as JSON ({read_message(error)}).") from error
+        raise ToolError(
+            f"The schema of {name} can't be written as JSON ({read_message(error)}): use only strings, numbers, "
+            "lists and dicts."
+        ) from error
     made = tool(_run_elsewhere, name=name, description=description)
     return msgspec.structs.replace(made, schema=encoded, is_external=True)
 
 
 def _run_elsewhere() -> None:
-    raise ToolError("Longtalk does not run an external tool: your program does, and sends a ToolOutput.")
+    raise ToolError("Longtalk does not run external tools: run the call in your program, and send a ToolOutput.")
 
 
 def render(result: object) -> str:

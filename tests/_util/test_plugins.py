@@ -130,7 +130,7 @@ def test_a_name_that_two_packages_offer_is_refused(acme: Any, tmp_path: Path, mo
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[longtalk.wires]\nacme = acme_longtalk:PLAIN\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InputError, match="is offered as acme_longtalk:ACME and acme_longtalk:PLAIN"):
+    with pytest.raises(InputError, match="as acme_longtalk:ACME and acme_longtalk:PLAIN"):
         WIRES[acme.ACME.name]
 
 

@@ -301,9 +301,9 @@ async def test_an_import_with_an_existing_id_is_rejected(store: Store) -> None:
     text = (await archive.export("c", "jsonl")).encode()
     await one.send("y")
     before = await archive.talk("c")
-    with pytest.raises(InputError, match="The store has a different conversation 'c' already"):
+    with pytest.raises(InputError, match="The store already has a different conversation with the id 'c'"):
         await archive.load(text)
-    with pytest.raises(InputError, match="The store has a different conversation 'c' already"):
+    with pytest.raises(InputError, match="The store already has a different conversation with the id 'c'"):
         await archive.load(text.replace(b'"id":"c"', b'"id":"d"', 1) + text)
     assert await archive.talk("c") == before
     assert await archive.load(text, id="d") == ["d"]
@@ -503,7 +503,7 @@ async def test_a_conversation_that_is_deleted_while_it_is_answered_stays_deleted
             return await super().send(body)
 
     one = AsyncConversation("c", model=Deletes(says("too late")), store=store)
-    with pytest.raises(Deleted, match="'c' was deleted while its turn ran") as caught:
+    with pytest.raises(Deleted, match="'c' was deleted while its turn was running") as caught:
         await one.send("x")
     assert caught.value.partial is not None
     assert caught.value.partial.text == "too late"

@@ -202,7 +202,7 @@ def test_a_joined_state_goes_on_with_everything() -> None:
 
 
 def test_a_policy_that_keeps_all_can_not_shed() -> None:
-    with pytest.raises(InputError, match="bounds"):
+    with pytest.raises(InputError, match="needs a policy that limits what is sent"):
         Chat(Scripted(), carry="context")
 
 

@@ -209,7 +209,7 @@ async def test_an_event_that_says_nothing_is_refused(text: Any) -> None:
         (7, "not int"),
         (["x", 7], "int"),
         ([{"text": "no type"}], "type"),
-        ([System(3)], "text"),  # type: ignore[arg-type]
+        ([System(3)], "string"),  # type: ignore[arg-type]
         ([{"type": "x", "y": object()}], "JSON"),
         (None, "nothing to answer"),
     ],
@@ -239,7 +239,7 @@ async def test_bad_arguments_are_named(arguments: Any, match: str) -> None:
 
 @pytest.mark.parametrize("arguments", [{"carry": "context?"}, {"on_bad_state": "ignore"}])
 def test_a_setting_that_does_not_exist_is_refused(arguments: Any) -> None:
-    with pytest.raises(InputError, match="is '"):
+    with pytest.raises(InputError, match="must be '"):
         AsyncChat(AsyncScripted(), **arguments)
 
 
@@ -377,7 +377,8 @@ async def test_a_plain_state_is_not_taken_for_a_sealed_one() -> None:
 
 
 async def test_a_bad_state_inside_a_seal_is_handed_back_sealed() -> None:
-    sealed = SEAL.close(b'{"version":1,"provider":"nowhere","messages":[]}')
+    unknown = Entry(role="user", wire="nowhere", native=b"{}", at=0)
+    sealed = SEAL.close(encode(Transcript().append_to_turn("t", [unknown])))
     with pytest.raises(BadState) as caught:
         await AsyncChat(AsyncScripted(), seal=SEAL).send("x", state=sealed)
     assert (caught.value.reason, caught.value.state) == ("unknown_wire", sealed)

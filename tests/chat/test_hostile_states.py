@@ -310,6 +310,6 @@ def test_a_state_with_more_open_calls_than_any_answer_has_is_refused() -> None:
     calls = b",".join(b'{"id":"%d"}' % number for number in range(20_000))
     native = b'{"role":"assistant","tool_calls":[%s]}' % calls
     entries = link_entries(None, "t", 0, [Entry(role="assistant", wire="openai-chat", native=native, at=1)])
-    with pytest.raises(BadState, match="20000 tool calls") as caught:
+    with pytest.raises(BadState, match="20000 open tool calls") as caught:
         Chat(Scripted(says("Yes."))).send("Go on.", state=encode(Transcript().add(entries)))
     assert caught.value.reason == "too_large"

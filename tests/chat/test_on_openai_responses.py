@@ -382,5 +382,5 @@ async def test_other_refusals_are_told(server: StrictResponses) -> None:
 
 async def test_what_must_not_be_kept_can_not_be_gone_on_with(server: StrictResponses) -> None:
     for way in ("previous_response_id", "conversation"):
-        with pytest.raises(InputError, match="does not keep"):
+        with pytest.raises(InputError, match="store=False contradicts"):
             AsyncChat("openai:m", base_url=server.url, api_key=KEY, options={way: "auto", "store": False})

@@ -150,7 +150,9 @@ def take_turn(servers: Servers, chat: Chat, setting: Setting, step: Step, state:
         return problem.state
 
 
-_flags = st.sampled_from(["", "#think", "#tool", "#tools", "#think #tool #tool", "#tools #tool", "#redacted #tool"])
+_flags = st.sampled_from(
+    ["", "#think", "#tool", "#tools", "#think #tool #tool", "#tools #tool", "#redacted #tool", "#pause"]
+)
 _changes = st.fixed_dictionaries(
     {},
     optional={
@@ -184,6 +186,9 @@ _crashed = Step({}, "#think #tool #tool Where is Ada?", "crash", 2)
 @example([_crashed, Step({"account": 1}, None)])
 @example([_crashed, Step({"policy": KeepLast(1), "model": "two"}, None)])
 @example([_crashed, Step({"provider": "gemini"}, None)])
+@example([Step({}, "#pause x", "max_rounds"), Step({}, "And now?"), Step({}, "#think And then?"), Step({}, "Well?")])
+@example([Step({}, "#think #pause x", "crash"), Step({}, "#tool And now?")])
+@example([Step({}, "#think #pause x", "crash"), Step({}, None)])
 @example([Step({"provider": "gemini"}, "#tools x", "crash", 3), Step({"model": "two"}, None)])
 @example([Step({"provider": "openai"}, "#think Hello, is anybody there?", "cut", 8), Step({}, "And now?")])
 def test_after_any_stop_and_any_change_every_request_is_accepted(servers: Servers, steps: list[Step]) -> None:

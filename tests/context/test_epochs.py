@@ -17,7 +17,6 @@ from longtalk.context.epochs import (
     Epoch,
     begin_epoch,
     find_epoch,
-    fingerprint_policy,
     read_windows,
     record_anchor,
 )
@@ -41,6 +40,7 @@ from longtalk.policies import (
     TokenBudget,
     WindowShare,
 )
+from longtalk.policies.base import fingerprint_policy
 from longtalk.reply import Reply
 from longtalk.state.codec import decode, encode
 from longtalk.state.sealing import Seal
@@ -569,11 +569,11 @@ def test_what_is_not_conversation_is_told_when_it_is_more_than_a_quarter_of_what
     fixed: int, says: str
 ) -> None:
     text = told(conversation([said("x" * 750)]), TokenBudget(100), "over_limit", fixed=fixed)
-    assert text == f"With the current exchange alone the request is over 100 tokens{says}: it is sent whole."
+    assert text == f"Even with the current exchange alone, the request is over 100 tokens{says}. It is sent as it is."
     assert ("system text" in text) is bool(says)
     with pytest.raises(ContextOverflow) as caught:
         make_plan(conversation([said("x" * 750)]), KeepAll(), terms(fixed=fixed, window=700))
-    assert f"The request is longer than m takes: about {750 + fixed:,} tokens{says}, and the window has 700." in str(
+    assert f"The request is too long for m: it has about {750 + fixed:,} tokens{says}, and the window has 700." in str(
         caught.value
     )
 
@@ -586,7 +586,7 @@ def test_the_size_of_the_preamble_is_reported_as_the_provider_counts() -> None:
 
 def test_several_limits_that_are_exceeded_are_all_named() -> None:
     of = conversation([said("x" * 50), *worked(0)[1:3]])
-    assert "the request is over 2 messages and over 9 tokens: " in told(
+    assert "the request is over 2 messages and over 9 tokens. " in told(
         of, Combine(KeepMessages(2), Compactor(OverTokens(9), (DropOldest(),), OverTokens(9))), "over_limit"
     )
 
@@ -595,13 +595,13 @@ def test_what_is_shortened_is_told_in_the_right_number() -> None:
     for results, words in ((1, "1 long text is cut"), (2, "2 long texts are cut")):
         of = conversation([said("go"), *[entry for n in range(results) for entry in worked(n, "r" * 2_000)[1:3]]])
         text = told(of, TokenBudget(900, to=700), "shortened")
-        assert text == f"To fit, {words} to head and tail in the current exchange (over 900 tokens)."
+        assert text == f"The current exchange was shortened to fit: {words} to head and tail (over 900 tokens)."
 
 
 def test_events_are_counted_in_words_too() -> None:
     of = conversation([*[happened("e" * 50) for _ in range(20)], said("go")])
     text = told(of, TokenBudget(500, to=400), "shortened")
-    assert re.fullmatch(r"To fit, \d\d events are left out in the current exchange \(over 500 tokens\)\.", text)
+    assert re.fullmatch(r".* was shortened to fit: \d\d events are left out \(over 500 tokens\)\.", text)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"scripted:model":"x"}', b"\xff"])
@@ -741,7 +741,7 @@ def test_an_unknown_id_is_refused_by_name(name: Any) -> None:
     talk = Talk(KeepAll())
     talk.say()
     for change in (talk.pin, talk.unpin):
-        with pytest.raises(InputError, match=r"There is no entry or turn|is not pinned") as caught:
+        with pytest.raises(InputError, match=r"No entry or turn|is not pinned") as caught:
             change(name)
         assert repr(name) in str(caught.value)
     assert not list_pinned_positions(talk.transcript)
@@ -752,20 +752,20 @@ def test_what_is_no_text_is_no_id(name: Any) -> None:
     talk = Talk(KeepAll())
     talk.say()
     for change, what in ((talk.pin, "pinned"), (talk.unpin, "unpinned")):
-        with pytest.raises(InputError, match=f"is {what} is named by the id .*, not by {type(name).__name__}"):
+        with pytest.raises(InputError, match=f"to be {what} must be named by the id .*, not by {type(name).__name__}"):
             change(name)
 
 
 def test_an_id_that_a_state_has_shed_may_have_left_it() -> None:
     chat = Chat(Scripted(*[says("a")] * 4), policy=KeepLast(2), carry="context")
     first = chat.send("0")
-    with pytest.raises(InputError, match="There is no entry or turn") as caught:
+    with pytest.raises(InputError, match="No entry or turn") as caught:
         chat.pin("missing", state=first.state)
     assert "join" not in str(caught.value)
     state = first.state
     for n in range(3):
         state = chat.send(str(n), state=state).state
-    with pytest.raises(InputError, match="may have left this state: `join` puts that back"):
+    with pytest.raises(InputError, match="may have left this state: `join` puts shed entries back"):
         chat.pin(first.turn_id, state=state)
 
 
@@ -795,7 +795,7 @@ def test_pins_may_take_what_a_cut_leaves_and_no_more(policy: Policy, fits: int) 
     for reply in replies[:fits]:
         talk.pin(reply.turn_id)
     for reply in replies[fits : fits + 1]:
-        with pytest.raises(PinRefused, match="all that is pinned and the current exchange would be over"):
+        with pytest.raises(PinRefused, match="the pinned exchanges and the current one would be over"):
             talk.pin(reply.turn_id)
     assert len(list_pinned_positions(talk.transcript)) == fits
     talk.say()
@@ -814,7 +814,7 @@ def test_the_window_is_a_limit_for_pins_too() -> None:
     talk = Talk(KeepAll(), window=2_000)
     short, long = talk.say("x" * 400), talk.say("y" * 600)
     talk.pin(short.turn_id)
-    with pytest.raises(PinRefused, match="the current exchange would be over 1,000 tokens, which is what a cut leaves"):
+    with pytest.raises(PinRefused, match="would be over 1,000 tokens, which is the size that the policy cuts to"):
         talk.pin(long.turn_id)
 
 

@@ -284,9 +284,9 @@ def test_excluding_twice_is_excluding_once() -> None:
 def test_an_unknown_id_is_refused_by_name() -> None:
     talk = Talk(KeepAll())
     talk.say()
-    with pytest.raises(InputError, match="no entry or turn 'nowhere'"):
+    with pytest.raises(InputError, match="No entry or turn 'nowhere'"):
         talk.chat.exclude("nowhere", state=talk.state)
-    with pytest.raises(InputError, match=r"What is excluded is named by the id .* not by int"):
+    with pytest.raises(InputError, match=r"exchange to be excluded must be named by the id .* not by int"):
         talk.chat.exclude(3, state=talk.state)  # type: ignore[arg-type]
 
 

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from longtalk import AsyncArchive, AsyncChat, AsyncConversation, tool
-from longtalk.context.epochs import fingerprint_policy
 from longtalk.errors import (
     Busy,
     CorruptStore,
@@ -26,6 +25,7 @@ from longtalk.errors import (
 )
 from longtalk.events import Done, Text, ToolResult
 from longtalk.policies import KeepAll, KeepLast, TokenBudget
+from longtalk.policies.base import fingerprint_policy
 from longtalk.stores.base import BranchHead, Commit, Holder, PlacedRecord, Store
 from longtalk.stores.in_memory import InMemory
 from longtalk.stores.leases import identify_this_process
@@ -240,9 +240,9 @@ async def test_answer_usage_records_and_head_come_together(store: Store) -> None
     assert last.turn is not None
     assert last.turn.status == "complete"
     assert len(last.turn.usage) == 1
-    assert [placed.record.kind for placed in last.records] == ["anchor"]
+    assert [placed.record.kind for placed in last.records] == ["settings", "anchor"]
     assert last.lease is None
-    assert [placed.record.kind for placed in head(store).records] == ["anchor"]
+    assert [placed.record.kind for placed in head(store).records] == ["settings", "anchor"]
 
 
 async def test_a_record_is_written_once(store: Store) -> None:
@@ -929,7 +929,7 @@ async def test_a_fork_goes_its_own_way(store: Store) -> None:
     assert texts(store, "other") == ["user: x", "assistant: a", "user: z", "assistant: c"]
     assert texts(store) == [*("user: x", "assistant: a", "user: y", "assistant: b", "user: w", "assistant: d")]
     assert await conversation.branches() == ["main", "other"]
-    with pytest.raises(InputError, match="'other' already"):
+    with pytest.raises(InputError, match="'other' already exists"):
         await conversation.fork(name="other")
 
 
@@ -946,7 +946,7 @@ async def test_nothing_can_not_be_forked(store: Store) -> None:
         await talk(store).fork()
     with pytest.raises(InputError, match="no entry or turn"):
         await talk(store).edit("e", "x")
-    with pytest.raises(InputError, match="no message"):
+    with pytest.raises(InputError, match="no user message"):
         await talk(store).regenerate()
 
 

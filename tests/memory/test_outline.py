@@ -153,8 +153,8 @@ def test_a_table_gives_its_header() -> None:
 
 
 def test_marks_left_out_make_no_tag() -> None:
-    assert outline_lines("# a <\n\n**MEMORY_CARD> b**") == ["# a ‹", "MEMORY_CARD> b"]
-    assert outline_lines("# <MEM**ORY_CARD>**") == ["# ‹MEMORY_CARD>"]
+    assert outline_lines("# a <\n\n**MEMORY_CARD> b**") == ["# a &lt;", "MEMORY_CARD> b"]
+    assert outline_lines("# <MEM**ORY_CARD>**") == ["# &lt;MEMORY_CARD>"]
 
 
 def test_long_lines_are_cut() -> None:

@@ -341,13 +341,13 @@ def test_a_file_that_the_environment_names_must_be_there(user_file: Path) -> Non
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (b"", "not JSON"),
-        (b"{", "not JSON"),
-        (b"\xff\xfe{}", "not JSON"),
-        (b'{"ollama:m": {"window": NaN}}', "not JSON"),
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b"\xff\xfe{}", "not valid JSON"),
+        (b'{"ollama:m": {"window": NaN}}', "not valid JSON"),
         (b'{"ollama:m": {"window": 1e999}}', "JSON|window"),
-        (b"[" * 100_000, "not JSON"),
-        (b'{"ollama:m":' * 100_000, "not JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b'{"ollama:m":' * 100_000, "not valid JSON"),
         (b"[]", "must contain a JSON object"),
         (b'"ollama:m"', "must contain a JSON object"),
         (b'{"ollama:m": 5}', "the facts about 'ollama:m' must be an object, not int"),
@@ -358,7 +358,7 @@ def test_a_file_that_the_environment_names_must_be_there(user_file: Path) -> Non
         (b'{"ollama:m": {"provider": "anthropic"}}', "name another model, 'anthropic:m'"),
         (b'{"ollama:m": {"name": "n"}}', "name another model, 'ollama:n'"),
         (b'{"olama:m": {}}', "Did you mean 'ollama'"),
-        (b'{"ollama": {}}', "is only a provider"),
+        (b'{"ollama": {}}', "is a provider, not a model"),
         (b'{"": {}}', "unknown provider ''"),
         (b'{"\\ud800:m": {}}', "JSON|provider"),
         (b"{}" + b" " * 5_000_000, "5,000,002 bytes"),
@@ -474,7 +474,7 @@ def test_an_unknown_hosted_model_is_reported_once() -> None:
     second = chat.send("Hello", state=first.state)
     notice = first.notices[0]
     assert notice.kind == "unknown_model"
-    assert "its window and its price are not known" in notice.text
+    assert "its window and its price are unknown" in notice.text
     assert 'longtalk.models.register({"provider": "groq", "name": "nobody"' in notice.text
     assert (len(first.notices), second.notices, first.cost) == (1, (), None)
 
@@ -511,7 +511,7 @@ def test_a_turn_that_failed_leaves_the_unknown_model_to_be_told_of() -> None:
 
 def test_with_a_given_window_only_the_unknown_price_is_reported() -> None:
     notice = Chat("groq:nobody", api_key="k", client=make_client(), window=9_000).send("Hello").notices[0]
-    assert "nobody is in no list of models: its price is not known" in notice.text
+    assert "nobody is not in the list of models, so its price is unknown" in notice.text
 
 
 def test_a_model_that_is_known_is_not_told_of_and_has_a_cost() -> None:

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from longtalk import Chat, KeepAll, KeepLast, TokenBudget
-from longtalk.context.epochs import Epoch, Pin, TurnSuffix, fingerprint_policy
+from longtalk.context.epochs import Epoch, Pin, TurnSuffix
 from longtalk.errors import ContextOverflow, InputError, RequestRefused
 from longtalk.policies import Compactor, OverExchanges, View
+from longtalk.policies.base import fingerprint_policy
 from longtalk.state.codec import decode, encode
 from longtalk.testing import Scripted, Step, says, validate
 from longtalk.tokens import Estimator, count_message, counter_for

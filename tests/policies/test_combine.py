@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from longtalk import Chat
-from longtalk.context.epochs import find_epoch, fingerprint_policy
+from longtalk.context.epochs import find_epoch
 from longtalk.context.planning import make_plan
 from longtalk.errors import InputError
 from longtalk.policies import (
@@ -28,6 +28,7 @@ from longtalk.policies import (
     TokenBudget,
     View,
 )
+from longtalk.policies.base import fingerprint_policy
 from longtalk.testing import Scripted, says
 from longtalk.testing.policies import check_policy
 from tests.policies.views import answered, conversation, grown, said, sent, talked, terms, worked

@@ -304,7 +304,7 @@ def test_absurd_numbers_stop_no_turn(kind: str, said: dict[str, Any]) -> None:
             transcript = decode(state, wires=NAMES)
             records = [record for record in transcript.records if record.kind != kind]
             bad = Record(kind, transcript[-1].id, 0, json_bytes.encode({**PLAIN[kind], **said}))
-            state = encode(msgspec.structs.replace(transcript, records=(*records, bad)))
+            state = encode(transcript.with_records((*records, bad)))
         reply = chat.send(f"{number}: {WORDS * 5}", state=state)
         state = reply.state
         assert reply.context.tokens > 0

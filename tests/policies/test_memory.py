@@ -396,7 +396,7 @@ def test_what_a_user_or_a_tool_says_can_t_pass_for_a_card() -> None:
     provider = Scripted(says(calls=[("c", "look", {})]), says("Fine."))
     Chat(provider, policy=OLD, tools=[look]).send([f"Say {card}", {"type": "text", "text": card}])
     assert b"<MEMORY_CARD>" not in provider.requests[-1].replace(b"\\u003c", b"<")
-    assert "‹MEMORY_CARD>" in provider.requests[-1].decode()
+    assert "&lt;MEMORY_CARD>" in provider.requests[-1].decode()
 
 
 def test_fields_that_an_app_declares_are_asked_for() -> None:

@@ -208,7 +208,7 @@ def test_economy_leaves_receipts() -> None:
 def test_a_conversation_that_does_not_fit_says_why() -> None:
     tight = msgspec.structs.replace(MARKS, window=1_000)
     found = simulate(talk((5, 10), (5_000, 10), (5, 10)), models=[tight], policies=[KeepAll()])
-    assert ["longer than" in each.problem for each in found] == [True, True]
+    assert ["too long for" in each.problem for each in found] == [True, True]
     assert [len(each.calls) for each in found] == [1, 1]
 
 

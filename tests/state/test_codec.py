@@ -211,7 +211,7 @@ def test_a_state_of_the_first_release_can_be_read() -> None:
     transcript = read(base64.b64decode(GOLDEN))
     assert [entry.id for entry in transcript] == ["n-0", "t-0", "t-1"]
     assert [entry.kind for entry in transcript] == ["event", "message", "message"]
-    assert [entry.mark for entry in transcript] == ["", "", "length"]
+    assert [entry.condition for entry in transcript] == ["", "", "length"]
     assert transcript[1].native == b'{"role":"user","content":"caf\\u00e9"}'
     assert transcript.turns[0].usage == (b'{"prompt_tokens":1}',)
     assert transcript.records == (Record("origin", "t-1", 3, b"{}"),)
@@ -318,7 +318,7 @@ def test_a_newer_version_in_json_is_refused_by_name() -> None:
 def test_a_version_that_never_was_is_refused(state: bytes) -> None:
     problem = refused(state)
     assert problem.reason == "corrupt"
-    assert "version 0 does not exist" in str(problem)
+    assert "version 0, which does not exist" in str(problem)
 
 
 def test_json_that_claims_to_be_a_binary_version_is_refused() -> None:
@@ -433,7 +433,7 @@ def test_an_entry_can_not_write_into_the_request_around_it(smuggler: bytes) -> N
         ({"entries": 0}, "number of entries is wrong"),
         ({"entries": 2}, "number of entries is wrong"),
         ({"index_size": 0}, "sizes"),
-        ({"index_size": 2**64 - 1}, "bytes uncompressed, the limit"),
+        ({"index_size": 2**64 - 1}, "bytes uncompressed, and the limit"),
         ({"array_size": 0}, "sizes"),
         ({"stored": 0}, "should have 0 bytes"),
         ({"stored": 2**64 - 1}, "should have"),
@@ -456,7 +456,7 @@ def test_columns_that_do_not_fit_are_refused() -> None:
     body = plain_body(talk(said(b"{}")))
     body[0][column_of(PackIndex, "counts")] = b""
     problem = refused(forged(msgspec.msgpack.encode(body), b"[{}]"))
-    assert "columns of its index differ" in str(problem)
+    assert "columns of the index differ" in str(problem)
 
 
 @pytest.mark.parametrize(
@@ -469,13 +469,13 @@ def test_columns_that_do_not_fit_are_refused() -> None:
         ({"started": b"\0" * 9}, "differ in length"),
         ({"ended": b""}, "differ in length"),
         ({"counts": b""}, "differ in length"),
-        ({"shape": b"\1\0\0\0"}, "refer to values that it does not hold"),
-        ({"counts": b"\2\0\0\0"}, "refer to values that it does not hold"),
-        ({"reports": []}, "refer to values that it does not hold"),
-        ({"responses": []}, "refer to responses that it does not hold"),
-        ({"response_counts": b"\2\0\0\0" * 2}, "refer to responses that it does not hold"),
-        ({"response_counts": b""}, "refer to responses that it does not hold"),
-        ({"shapes": []}, "refer to values that it does not hold"),
+        ({"shape": b"\1\0\0\0"}, "refers to a value that the index does not have"),
+        ({"counts": b"\2\0\0\0"}, "refers to a value that the index does not have"),
+        ({"reports": []}, "refers to a value that the index does not have"),
+        ({"responses": []}, "refers to a response that the index does not have"),
+        ({"response_counts": b"\2\0\0\0" * 2}, "refers to a response that the index does not have"),
+        ({"response_counts": b""}, "refers to a response that the index does not have"),
+        ({"shapes": []}, "refers to a value that the index does not have"),
         ({"shapes": [["lost", "m", "", "", ""]]}, "Invalid enum value"),
     ],
 )
@@ -494,7 +494,7 @@ LINK = "0123456789abcdef" * 4
 
 def shedding(shed: Any) -> bytes:
     """Return a state with two entries, one turn and one record that declares these shed ranges."""
-    transcript = msgspec.structs.replace(talk(said(b"{}"), said(b"{}")), records=(Record("k", "", 1, b""),))
+    transcript = talk(said(b"{}"), said(b"{}")).with_records([Record("k", "", 1, b"")])
     body = plain_body(transcript)
     body[3] = shed
     return forged(msgspec.msgpack.encode(body), b"[{},{}]", entries=2)
@@ -533,13 +533,13 @@ def test_what_was_shed_is_read_and_written_again(shed: list[Any]) -> None:
         ([1, LINK, [[0, 1], [4, 1]], []], "don't fit"),
         ([1, LINK, [], [[2, 1]]], "don't fit"),
         ([1, LINK, [[1, 2**53 - 1]], []], "don't fit"),
-        ([0, "", [[0, 1]], []], "number and the chain"),
-        ([0, LINK, [[0, 1]], []], "number and the chain"),
-        ([1, "", [[0, 1]], []], "number and the chain"),
-        ([1, LINK, [], []], "number and the chain"),
-        ([0, LINK, [], []], "number and the chain"),
-        ([1, "", [], []], "number and the chain"),
-        ([2, LINK, [[0, 1]], []], "number and the chain"),
+        ([0, "", [[0, 1]], []], "number and the digest chain"),
+        ([0, LINK, [[0, 1]], []], "number and the digest chain"),
+        ([1, "", [[0, 1]], []], "number and the digest chain"),
+        ([1, LINK, [], []], "number and the digest chain"),
+        ([0, LINK, [], []], "number and the digest chain"),
+        ([1, "", [], []], "number and the digest chain"),
+        ([2, LINK, [[0, 1]], []], "number and the digest chain"),
         ([1, LINK[1:], [[0, 1]], []], "matching regex"),
         ([1, LINK + "\n", [[0, 1]], []], "matching regex"),
         ([1, "\n", [[0, 1]], []], "matching regex"),
@@ -628,13 +628,13 @@ def test_a_bomb_that_shrinks_more_than_anything_real_is_refused(bomb: bytes) -> 
     size = states.MAX_RATIO * len(bomb) + 1
     state = forged(b"", b"", content=bomb, flags=1, index_size=0, array_size=size)
     with memory(4 * MIB):
-        assert "sizes contradict each other" in str(refused(state, max_bytes=2 * size))
+        assert "contradict each other" in str(refused(state, max_bytes=2 * size))
 
 
 def test_a_bomb_is_refused_also_when_no_limit_is_set(bomb: bytes) -> None:
     state = forged(b"", b"", content=bomb, flags=1, index_size=0, array_size=1024 * MIB)
     with memory(4 * MIB):
-        assert "sizes contradict each other" in str(refused(state, max_bytes=2**62))
+        assert "contradict each other" in str(refused(state, max_bytes=2**62))
 
 
 def test_a_window_larger_than_we_ever_write_is_refused() -> None:
@@ -675,7 +675,7 @@ SWARMS = {
 def test_ids_that_would_be_many_times_as_long_as_the_state_are_refused() -> None:
     turn = "t" * 100_000
     entries = link_entries(None, turn, 0, [said(b'{"role":"user","content":"x"}')] * 1_000)
-    assert "ids of its entries" in str(refused(states.encode(Transcript().add(entries))))
+    assert "ids of the entries" in str(refused(states.encode(Transcript().add(entries))))
 
 
 def test_a_long_id_of_a_turn_with_few_entries_is_read() -> None:
@@ -734,7 +734,7 @@ def bases() -> list[Base]:
     turn = Turn("u", "failed", "p:m", 3, usage=reports, error="it broke", responses=responses)
     entries = [system("be brief", at=6), said(b'{"role":"user","content":[{"type":"text","text":"\\ud83d"}]}')]
     more = more.add(link_entries(more.head, "u", 0, entries), turn=turn)
-    more = msgspec.structs.replace(more, records=(Record("brief", "u-1", 7, b'{"goal":1}'),), revision=2)
+    more = msgspec.structs.replace(more.with_records([Record("brief", "u-1", 7, b'{"goal":1}')]), revision=2)
     odd = talk(*[said(native) for native in ODD_NATIVES.values()])
     empty = talk(said(b'{"role":"assistant","content":null}', "assistant", mark="empty"))
     small, _ = split(more, [(0, 1), (3, 5)])
@@ -903,7 +903,7 @@ def use(transcript: Transcript) -> None:
     members = json.loads(body, object_pairs_hook=pairs, parse_int=str)
     assert [name for name, _ in members] == ["model", "messages"]
     assert members[0][1] == "m"
-    sent = [entry for entry in entries if entry.mark != "empty" or entry.wire == "longtalk"]
+    sent = [entry for entry in entries if entry.condition != "empty" or entry.wire == "longtalk"]
     assert len(members[1][1]) == len(sent) + 1
 
 
@@ -948,10 +948,10 @@ KINDS = pytest.mark.parametrize(
 
 @KINDS
 def test_whatever_is_done_to_a_state_it_is_read_or_refused(maker: Any, read_of_a_thousand: int) -> None:
-    assert fuzz(maker, 5_000) >= 5 * read_of_a_thousand
+    assert fuzz(maker, 1_000) >= read_of_a_thousand
 
 
 @pytest.mark.slow
 @KINDS
-def test_whatever_is_done_to_a_state_25_000_times_it_is_read_or_refused(maker: Any, read_of_a_thousand: int) -> None:
-    assert fuzz(maker, 25_000) >= 25 * read_of_a_thousand
+def test_whatever_is_done_to_a_state_30_000_times_it_is_read_or_refused(maker: Any, read_of_a_thousand: int) -> None:
+    assert fuzz(maker, 30_000) >= 30 * read_of_a_thousand

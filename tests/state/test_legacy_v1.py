@@ -153,7 +153,7 @@ def test_a_provider_that_is_not_named_is_openai() -> None:
 
 def test_a_call_without_a_result_is_closed() -> None:
     transcript = read(go_state(USER, calls("a", "b"), result("b")))
-    assert [entry.mark for entry in transcript] == ["", "", "", "closed"]
+    assert [entry.condition for entry in transcript] == ["", "", "", "closed"]
     assert sent(transcript)[-1]["tool_call_id"] == "a"
     assert "Outcome unknown" in sent(transcript)[-1]["content"]
 
@@ -217,7 +217,7 @@ def test_an_answer_that_says_nothing_is_kept_and_not_sent() -> None:
 def test_whatever_the_order_the_request_is_valid_and_nothing_is_lost(messages: list[bytes]) -> None:
     transcript = read(go_state(USER, *messages))
     sent(transcript)
-    kept = [entry.native for entry in transcript if entry.kind == "message" and entry.mark != "closed"]
+    kept = [entry.native for entry in transcript if entry.kind == "message" and entry.condition != "closed"]
     orphans = [entry for entry in transcript if entry.kind == "event"]
     assert len(kept) + len(orphans) == len(messages) + 1
     assert [native for native in (USER, *messages) if b'"tool"' not in native] == [

@@ -21,7 +21,8 @@ from longtalk.state import sealing as seals
 from longtalk.state.sealed_header import peek_sealed
 from longtalk.state.sealing import Seal
 from longtalk.testing import Scripted
-from longtalk.transcript.transcript import Transcript
+from longtalk.transcript.transcript import Entry, Transcript
+from longtalk.wires import NAMES
 from tests.support.strategies import transcripts
 
 FIXED = struct.Struct("<4sBBIQqqq24s16s16s")
@@ -550,10 +551,41 @@ def test_the_extra_is_imported_when_it_is_first_used() -> None:
     program = """
 import sys
 from longtalk.state import codec as states, sealing as seals
-from longtalk.transcript.transcript import Transcript
+from longtalk.transcript.transcript import Entry, Transcript
+from longtalk.wires import NAMES
 seal = seals.Seal({"k": seals.Seal.new_key()})
 assert not [name for name in sys.modules if name.startswith("cryptography")]
 seal.close(states.encode(Transcript()))
 assert "cryptography" in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# What is sealed is trusted
+
+
+@given(transcripts())
+def test_an_authentic_state_is_read_as_any_other(transcript: Transcript) -> None:
+    state = states.encode(transcript)
+    wires = seals.ANY_WIRE
+    assert states.decode(state, wires=wires, is_authentic=True) == states.decode(state, wires=wires)
+
+
+@pytest.mark.parametrize("native", [b'{"role":"user"},{}', b"[]", b'{"role":"user"'])
+def test_a_state_with_content_that_is_refused_is_not_sealed(native: bytes) -> None:
+    entry = Entry(role="user", wire="openai-chat", native=native, at=1)
+    state = states.encode(Transcript().append_to_turn("t", [entry]))
+    with pytest.raises(BadState):
+        states.decode(state, wires=NAMES)
+    for seal in (SEAL, SEAL.to(owner="ada")):
+        with pytest.raises(InputError, match="Only a state"):
+            seal.close(state)
+
+
+def test_an_altered_sealed_state_is_refused_before_it_is_trusted() -> None:
+    chat = Chat(Scripted(), seal=SEAL)
+    state = chat.note("one")
+    for place in (HEAD, HEAD + 40, len(state) - 20, len(state) - 1):
+        with pytest.raises(BadState) as caught:
+            chat.note("two", state=state[:place] + bytes([state[place] ^ 1]) + state[place + 1 :])
+        assert caught.value.reason in ALTERED

@@ -123,7 +123,7 @@ def test_whatever_has_left_at_any_time_comes_back_in_any_order(data: st.DataObje
 
 def replaced(transcript: Transcript, old: Record, new: Record) -> Transcript:
     records = (*[record for record in transcript.records if record != old], new)
-    return msgspec.structs.replace(transcript, records=records)
+    return transcript.with_records(records)
 
 
 @given(transcripts(), st.data())
@@ -251,7 +251,7 @@ def test_a_turn_without_entries_leaves_with_those_before_the_first_that_stays() 
 
 def test_records_stay_whatever_leaves() -> None:
     records = tuple(Record("k", entry, 1, b"") for entry in ("", "a-1", "b-1"))
-    whole = msgspec.structs.replace(talk("a", "b"), records=records)
+    whole = talk("a", "b").with_records(records)
     small, part = split(whole, [(0, 4)])
     assert (small.records, part.records) == (records, ())
     assert split(whole, [])[0] is whole
@@ -275,7 +275,7 @@ def test_a_part_is_refused_as_a_state_and_a_state_as_a_part() -> None:
         read(shed[0])
     assert (caught.value.reason, caught.value.state) == ("part", shed[0])
     for state in (states.encode(small), b'{"version":1,"provider":"openai","messages":[]}'):
-        with pytest.raises(BadState, match="it is a state") as caught:
+        with pytest.raises(BadState, match="the value is a state") as caught:
             read(state, part=True)
         assert (caught.value.reason, caught.value.state) == ("wrong_part", state)
 
@@ -483,7 +483,7 @@ def test_a_state_that_misses_something_else_than_its_parts_hold_is_refused(missi
     lies = msgspec.structs.replace(small, shed=msgspec.structs.replace(small.shed, **missing))
     problem = refused(*chained(lies, part))
     assert problem.reason == "corrupt"
-    assert "its parts don't hold exactly the entries and turns" in str(problem)
+    assert "the parts don't hold exactly the entries and turns" in str(problem)
 
 
 @pytest.mark.parametrize(
@@ -509,7 +509,7 @@ def test_a_part_that_names_something_else_than_it_holds_is_refused(says: dict[st
 
 def test_a_part_that_holds_records_is_refused() -> None:
     small, part = split(talk("a", "b", "c"), [(0, 4)])
-    given = chained(small, msgspec.structs.replace(part, records=(Record("k", "", 1, b""),)))
+    given = chained(small, part.with_records([Record("k", "", 1, b"")]))
     problem = refused(*given)
     assert (problem.reason, problem.state) == ("corrupt", given[0])
     assert "records" in str(problem)

@@ -319,9 +319,11 @@ class StrictAnthropic(HttpServer):
             raise _Refused(404, "path", "Not found")
         if len(raw) > self.max_bytes:
             raise _Refused(413, "size", "Request exceeds the maximum size")
-        if "x-api-key" not in headers:
+        # The SDK sends the key as a bearer token.
+        key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
+        if not key:
             raise _Refused(401, "headers", "x-api-key header is required")
-        if headers["x-api-key"] not in self.accounts:
+        if key not in self.accounts:
             raise _Refused(401, "headers", "invalid x-api-key")
         if "anthropic-version" not in headers:
             raise _Refused(400, "headers", "anthropic-version: header is required")
@@ -335,7 +337,7 @@ class StrictAnthropic(HttpServer):
             body, exactly = json.loads(raw), parse_exactly(raw)
         except ValueError as problem:
             raise _Refused(400, "JSON", f"The request body is not valid JSON: {problem}") from None
-        return _Call(self.accounts[headers["x-api-key"]], betas, body, exactly)
+        return _Call(self.accounts[key], betas, body, exactly)
 
     def _check(self, call: _Call) -> tuple[list[dict[str, str]], str | None]:
         """Return the blocks to drop and the signature of the last valid thinking block, or raise `_Refused`."""

@@ -91,7 +91,8 @@ class StrictGemini(HttpServer):
             for part in content["parts"]
             if content["role"] == "user" and "text" in part and not part["text"].startswith("<")
         ]
-        position, text = said[-1]
+        # A conversation may consist of events alone.
+        position, text = said[-1] if said else (0, "")
         flags = re.findall(r"#(\w+)", text)
         words = " ".join(re.sub(r"#\w+", "", text).split())
         steps = [flag for flag in flags if flag in ("tool", "tools")] if body.get("tools") else []

@@ -20,7 +20,7 @@ from longtalk.models.prices import Prices
 from longtalk.providers.base import Capabilities
 from longtalk.stores.base import Store
 from longtalk.testing import Step, says, validate
-from longtalk.transcript.transcript import Transcript
+from longtalk.transcript.standing import Standing
 from longtalk.wires import WIRES
 from longtalk.wires.protocol import Wire
 from tests.support.matrix import thin
@@ -228,4 +228,4 @@ def read_record(store: Store, branch: str = "main", *, kind: str = "summary", of
     """Return the newest record of a kind on a branch, decoded as `of`."""
     head = store.head("", "c", branch)
     assert head is not None
-    return Transcript(records=tuple(placed.record for placed in head.records)).records.read_latest(kind, of)
+    return Standing(placed.record for placed in head.records).read_latest(kind, of)

@@ -244,7 +244,7 @@ def test_an_index_that_points_outside_is_refused(columns: dict[str, object]) -> 
 
 @pytest.mark.parametrize("moment", [-1, -(2**63), LATEST + 1, 2**63 - 1])
 def test_a_time_that_no_calendar_has_is_refused(moment: int) -> None:
-    with pytest.raises(ValueError, match="a time is out of range"):
+    with pytest.raises(ValueError, match="the time of an entry is out of range"):
         check_pack(changed(made(b"{}", b"{}"), times=pack_column(array("q", [1, moment]))), WIRES)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk.state import codec as state
-from longtalk.transcript import transcript as transcripts_module
+from longtalk.transcript import turns as turns_module
 from longtalk.transcript.pack_index import read_column
 from longtalk.transcript.ranges import Ranges
 from longtalk.transcript.transcript import Entry, Transcript, Turn, TurnIndex, Turns, link_entries, new_id, now
@@ -267,7 +267,7 @@ def spliced(
 def rendered(entry: Entry) -> bytes | None:
     return (
         None
-        if entry.mark == "empty"
+        if entry.condition == "empty"
         else b'{"rendered":"%s"}' % entry.id.encode("utf-8", "backslashreplace").hex().encode()
     )
 
@@ -279,7 +279,7 @@ def test_any_range_splices_to_what_its_entries_say_one_by_one(
     start = data.draw(st.integers(0, len(transcript)))
     stop = data.draw(st.integers(0, len(transcript)))
     one_by_one = [
-        entry.native if entry.wire == wire and not entry.mark and not entry.bound else rendered(entry)
+        entry.native if entry.wire == wire and entry.mark in ("", "checked") and not entry.bound else rendered(entry)
         for entry in list(transcript)[start:stop]
     ]
     expected = b",".join(piece for piece in one_by_one if piece is not None)
@@ -345,7 +345,7 @@ def test_listing_the_turns_of_a_state_reads_each_column_once(monkeypatch: pytest
         size += len(data)
         return read_column(code, data)
 
-    monkeypatch.setattr(transcripts_module, "read_column", counting)
+    monkeypatch.setattr(turns_module, "read_column", counting)
     assert list(packed) == list(turns)
     assert size <= 32 * count
 

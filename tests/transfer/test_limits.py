@@ -9,9 +9,16 @@ import pytest
 
 from longtalk import Archive, InputError
 from longtalk.stores.in_memory import InMemory
+from longtalk.transfer import limits
 from tests.transfer.importers.exports import ChatGPT, Claude, as_json
 
 LIMIT = r"has [\d,]+ bytes, but its conversations would have more than [\d,]+, the limit .* If you trust the file"
+
+
+@pytest.fixture
+def tenth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allow a tenth of the bytes, so that files reach the limit with a tenth of the work."""
+    monkeypatch.setattr(limits, "ALLOWED_BYTES", limits.ALLOWED_BYTES // 10)
 
 
 def thoughts_before_many_answers() -> bytes:
@@ -90,7 +97,6 @@ def many_branches_of_an_export() -> bytes:
         thoughts_before_many_answers,
         many_thoughts,
         answers_before_many_calls,
-        open_calls_before_many_messages,
         many_branches_of_a_long_one,
         many_branches_of_an_export,
     ],
@@ -102,6 +108,15 @@ def test_a_small_file_that_becomes_a_large_conversation_is_refused(make: Any) ->
         Archive(InMemory()).import_conversations(data)
 
 
+@pytest.mark.usefixtures("tenth")
+def test_open_calls_before_many_messages_are_refused() -> None:
+    data = open_calls_before_many_messages()
+    assert len(data) < 1_000_000
+    with pytest.raises(InputError, match=LIMIT):
+        Archive(InMemory()).import_conversations(data)
+
+
+@pytest.mark.usefixtures("tenth")
 def test_many_small_conversations_are_counted_together() -> None:
     def conversation(number: int) -> ChatGPT:
         made = ChatGPT(id=f"c{number}")

@@ -15,7 +15,8 @@ from longtalk import Archive, Chat, Conversation, KeepLast, Seal
 from longtalk.errors import InputError
 from longtalk.state.codec import encode
 from longtalk.stores.in_memory import InMemory
-from longtalk.stores.jsonl.folder import format_group, strip_closing, to_file_name
+from longtalk.stores.jsonl.folder import to_file_name
+from longtalk.stores.jsonl.groups import format_group, strip_closing
 from longtalk.stores.jsonl.store import JSONL
 from longtalk.testing import Scripted, says, validate
 from longtalk.transcript.transcript import Entry, Transcript, Turns
@@ -135,7 +136,7 @@ def test_an_answer_may_come_first() -> None:
 def test_calls_that_the_end_leaves_open_are_closed() -> None:
     part = only(array(USER, calls("a", "b"), result("b")))
     assert turns(part) == [("interrupted", 4)]
-    assert [entry.mark for entry in part.entries] == ["", "", "", "closed"]
+    assert [entry.condition for entry in part.entries] == ["", "", "", "closed"]
     assert len(next_request_messages(part)) == 5
 
 
@@ -208,8 +209,8 @@ def test_the_supported_files_are_listed_only_if_the_format_is_unknown() -> None:
 
 
 def test_excerpts_in_errors_are_printable() -> None:
-    assert "it begins with '# \u00dcbung  no\ufffd'" in read_error("# \u00dcbung\n\tno\x1b".encode())
-    assert "it begins with binary data" in read_error(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    assert "the file begins with '# \u00dcbung  no\ufffd'" in read_error("# \u00dcbung\n\tno\x1b".encode())
+    assert "the file begins with binary data" in read_error(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
     assert "role '{}'".format("x" * 40) in read_error(array(b'{"role":"%s","content":"x"}' % (b"x" * 5000)))
 
 
@@ -226,7 +227,7 @@ def test_messages_that_say_nothing_are_kept_and_not_sent() -> None:
         b'{"role":"user","content":[]}',
     ]
     part = only(array(USER, *silent, ANSWER))
-    assert [entry.mark for entry in part.entries] == ["", "empty", "empty", "empty", ""]
+    assert [entry.condition for entry in part.entries] == ["", "empty", "empty", "empty", ""]
     assert len(next_request_messages(part)) == 3
 
 
@@ -242,7 +243,7 @@ def test_any_messages_are_refused_or_go_on_byte_for_byte(data: st.DataObject) ->
         part = only(array(*natives))
     except InputError:
         return
-    assert [entry.native for entry in part.entries if entry.mark != "closed"] == natives
+    assert [entry.native for entry in part.entries if entry.condition != "closed"] == natives
     next_request_messages(part)
 
 
@@ -544,14 +545,14 @@ def test_a_log_of_another_tool_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (b"", "it is empty"),
-        (b" \r\n\t", "it is empty"),
-        (b"\xef\xbb\xbf", "it is empty"),
-        (b"# Notes\n\nhello", r"it begins with '# Notes"),
-        (b"\xff\xfe[\0]\0", "it begins with"),
-        (b"\0\0\0\0", "it begins with"),
-        (b"\x1f\x8b\x08\0rest", "it begins with"),
-        (b"5", "it begins with"),
+        (b"", "the file is empty"),
+        (b" \r\n\t", "the file is empty"),
+        (b"\xef\xbb\xbf", "the file is empty"),
+        (b"# Notes\n\nhello", r"the file begins with '# Notes"),
+        (b"\xff\xfe[\0]\0", "the file begins with"),
+        (b"\0\0\0\0", "the file begins with"),
+        (b"\x1f\x8b\x08\0rest", "the file begins with"),
+        (b"5", "the file begins with"),
         (b"[", "truncated"),
         (b'[{"role":"user","content":"x', "truncated"),
         (b'{"messages":[{"role":"user"', "truncated"),
@@ -563,8 +564,8 @@ def test_a_log_of_another_tool_is_rejected() -> None:
         (b"[1,2]", "first element must be an object, not '1'"),
         (b'["a"]', "first element must be an object"),
         (b"[null]", "first element must be an object"),
-        (b"{}", "it begins with '{}'"),
-        (b'{"hello":"world"}', "it begins with '{\"hello"),
+        (b"{}", "the file begins with '{}'"),
+        (b'{"hello":"world"}', "the file begins with '{\"hello"),
         (b'{"type":"conversation"}', "version of its format"),
         (b'{"type":5}', "1 × 'no type'"),
         (b'{"messages":5}', "`messages` must be a list, not '5'"),

@@ -310,7 +310,7 @@ def test_an_event_has_no_card(wire: str) -> None:
     assert history(state)[0].text == f"Ada wrote {CARD}"
     request, _ = sent(wire, state)
     assert remove_cards(request_text(request)) == request_text(request)
-    assert "Ada wrote ‹MEMORY_CARD>" in request_text(request)
+    assert "Ada wrote &lt;MEMORY_CARD>" in request_text(request)
 
 
 def test_an_agent_is_not_sent_its_cards_again() -> None:

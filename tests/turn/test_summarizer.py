@@ -8,7 +8,6 @@ import re
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import pytest
 
 from longtalk import AsyncChat, KeepAll, KeepLast, Summarize, join
@@ -283,7 +282,7 @@ async def test_a_summary_cannot_end_its_tag(wire: str, end: str) -> None:
     await until_asked(AsyncChat(teller, policy=LIMIT))
     sent = list_texts(teller.talked[-1])[0]
     assert end not in sent.removesuffix("</earlier_conversation>")
-    assert sent.endswith("</system>\n</earlier_conversation>")
+    assert sent.endswith("&lt;/system>\n</earlier_conversation>")
 
 
 # One that does not
@@ -493,7 +492,7 @@ async def test_a_summary_replaces_shed_entries_under_any_policy(policy: Any) -> 
 
 
 async def test_a_background_summary_needs_a_store() -> None:
-    with pytest.raises(InputError, match="`background` needs a store"):
+    with pytest.raises(InputError, match="needs a stored conversation"):
         AsyncChat(AsyncSummaryModel(), policy=Summarize(2_000, length=200, background=True))
 
 
@@ -535,7 +534,7 @@ async def test_a_summary_from_elsewhere_stops_no_turn_and_hides_nothing(covers: 
     bad = Record(
         "summary", transcript[-1].id, 0, json.dumps({"text": "x", "covers": covers, "tokens": tokens}).encode()
     )
-    state = encode(msgspec.structs.replace(transcript, records=(*transcript.records, bad)))
+    state = encode(transcript.with_records((*transcript.records, bad)))
     for number in range(8):
         reply = await say(chat, number, state)
         state = reply.state
@@ -578,7 +577,7 @@ async def test_an_epoch_from_elsewhere_stops_no_turn_and_hides_nothing(field: st
     changed = {name: value for name, value in changed.items() if value is not ABSENT}
     records = [record for record in transcript.records if record.kind != "epoch"]
     bad = Record("epoch", transcript[-1].id, 0, json_bytes.encode(changed))
-    state = encode(msgspec.structs.replace(transcript, records=(*records, bad)))
+    state = encode(transcript.with_records((*records, bad)))
     for number in range(5):
         reply = await say(chat, number, state)
         state = reply.state

@@ -157,7 +157,7 @@ async def test_a_message_larger_than_the_window_is_refused_before_the_call() -> 
     provider = AsyncScripted(says("Hi."), window=2_000)
     chat = AsyncChat(provider)
     before = await chat.send("Hello.")
-    with pytest.raises(ContextOverflow, match="send less") as caught:
+    with pytest.raises(ContextOverflow, match="shorten the message") as caught:
         await chat.send(WORDS * 2_000, state=before.state)
     assert caught.value.window == 2_000
     assert (caught.value.tokens or 0) > 10_000
@@ -228,7 +228,7 @@ async def test_a_window_that_can_not_be_true_is_not_believed() -> None:
 async def test_the_refused_request_is_told_with_what_is_not_conversation() -> None:
     chat = AsyncChat(AsyncScripted(), window=2_000)
     with pytest.raises(
-        ContextOverflow, match=r" \([\d,]+ tokens are system text, tools and instruction\), and the window"
+        ContextOverflow, match=r"tokens \([\d,]+ tokens are system text, tools and instruction\), and the window"
     ):
         await chat.send("Hello.", system=WORDS * 400)
     with pytest.raises(ContextOverflow) as caught:
@@ -293,12 +293,12 @@ async def test_a_pin_has_to_leave_room_in_the_window_that_was_given() -> None:
     provider = AsyncScripted(says("a"))
     reply = await AsyncChat(provider).send(WORDS * 100)
     await AsyncChat(provider, window=20_000).pin(reply.turn_id, state=reply.state)
-    with pytest.raises(PinRefused, match="over 750 tokens, which is what a cut leaves"):
+    with pytest.raises(PinRefused, match="over 750 tokens, which is the size that the policy cuts to"):
         await AsyncChat(provider, window=1_500).pin(reply.turn_id, state=reply.state)
 
 
 @pytest.mark.parametrize("window", [0, -1, 1.5, 8_000.0, "8000", True, False, float("nan"), [8_000]])
 async def test_what_is_no_window_is_refused(window: Any) -> None:
-    with pytest.raises(InputError, match="`window` must be a number of tokens, at least 1, not ") as caught:
+    with pytest.raises(InputError, match="`window`, in tokens, must be an integer of at least 1, not ") as caught:
         AsyncChat(AsyncScripted(), window=window)
     assert repr(window) in str(caught.value)

@@ -3,8 +3,8 @@
 `fields` and `items` return the exact bytes of each member of an object or element of an array, so a value that is only
 passed on is never decoded. `text` and `value` decode values that are read; a number beyond the range of a double is
 read as infinite. Lone surrogates (half an emoji, as some models send) are legal JSON that the parser rejects, so they
-are masked before parsing and restored afterwards. Invalid JSON and too deeply nested JSON raise `ValueError`. How deep
-is too deep does not depend on the depth of the caller's stack, so what was read once can be read everywhere.
+are masked before parsing and restored afterwards. Invalid JSON and JSON that is nested too deeply raise `ValueError`.
+The permitted depth does not depend on the caller's stack, so JSON that was read once can be read everywhere.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _LONE = re.compile(
 def fields(data: bytes) -> dict[str, bytes]:
     """Return the exact bytes of each member of a JSON object, by key. If a key occurs twice, its last value counts."""
     try:
-        return {key: bytes(raw) for key, raw in _object.decode(data).items()}
+        members = _object.decode(data)
+        return dict(zip(members, map(bytes, members.values()), strict=True))
     except (ValueError, RecursionError) as problem:
         masked, mark = _mask(data, problem)
     try:
@@ -55,7 +56,7 @@ def fields(data: bytes) -> dict[str, bytes]:
 def items(data: bytes | memoryview) -> list[bytes]:
     """Return the exact bytes of each element of a JSON array."""
     try:
-        return [bytes(raw) for raw in _array.decode(data)]
+        return list(map(bytes, _array.decode(data)))
     except (ValueError, RecursionError) as problem:
         masked, mark = _mask(bytes(data), problem)
     try:
@@ -133,7 +134,10 @@ def encode(value: Any) -> bytes:
 
 def build(members: dict[str, bytes]) -> bytes:
     """Build a JSON object from the bytes of its members. This is the inverse of `fields`."""
-    return b"{" + b",".join([_key(key) + b":" + member for key, member in members.items()]) + b"}"
+    try:
+        return _encode(dict(zip(members, map(msgspec.Raw, members.values()), strict=True)))
+    except UnicodeEncodeError:
+        return b"{" + b",".join([_key(key) + b":" + member for key, member in members.items()]) + b"}"
 
 
 def replace_surrogates(data: bytes) -> bytes:

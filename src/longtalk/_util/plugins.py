@@ -1,4 +1,4 @@
-"""Values that installed packages bring along, found by their entry points."""
+"""Values from installed packages, found by their entry points."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ D = TypeVar("D")
 
 
 class Plugins(dict[str, T]):
-    """The values of the library by name, and those that installed packages offer in a group of entry points.
+    """The library's own values by name, and the values that installed packages offer in a group of entry points.
 
-    The entry points are read once, when a name is looked up that the library doesn't have. A package is imported when
-    its value is used, and then `check` returns the value, or raises `InputError` if it can't be used under this name.
+    The entry points are read once, when a name is looked up that the library does not have. A package is imported when
+    its value is first used. Then `check` returns the value, or raises `InputError` if it can't be used under this name.
     """
 
     def __init__(self, own: Mapping[str, T], group: str, check: Callable[[str, Any], T]) -> None:
@@ -33,11 +33,16 @@ class Plugins(dict[str, T]):
             raise KeyError(name)
         values = sorted({offer.value for offer in offers})
         if len(values) > 1:
-            raise InputError(f"{name!r} is offered as {' and '.join(values)} in {self._group}: uninstall one package.")
+            raise InputError(
+                f"Two packages offer {name!r} in {self._group}, as {' and '.join(values)}: uninstall one of them."
+            )
         try:
             value = offers[0].load()
         except Exception as problem:
-            raise InputError(f"{name!r} can't be loaded from {values[0]!r} in {self._group}: {problem!r}.") from problem
+            raise InputError(
+                f"{name!r} can't be loaded from {values[0]!r} in {self._group}: {problem!r}. Fix or uninstall the "
+                "package."
+            ) from problem
         return self.setdefault(name, self._check(name, value))
 
     def __contains__(self, name: object) -> bool:
@@ -54,7 +59,7 @@ class Plugins(dict[str, T]):
             return default
 
     def list_names(self) -> list[str]:
-        """Return all names: those of the library first, then those that packages offer."""
+        """Return all names: first those of the library, then those that packages offer."""
         return list(dict.fromkeys((*self, *sorted(self._offers))))
 
     @cached_property

@@ -15,7 +15,8 @@ _F_SETPIPE_SZ = 1031  # `fcntl.F_SETPIPE_SZ`, which is defined only on some syst
 def enlarge_pipe(pipe: Any) -> None:
     """Enlarge the buffer of a pipe if the system allows it; otherwise do nothing.
 
-    Some programs exit without waiting until all their output is read, and what does not fit into the buffer is lost.
+    Some programs exit without waiting until all their output is read, and output that does not fit into the buffer is
+    lost.
     """
     with contextlib.suppress(ImportError, OSError, AttributeError, ValueError):
         import fcntl

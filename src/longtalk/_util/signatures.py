@@ -1,4 +1,4 @@
-"""Read the parameters of a function and the messages of its errors, for a tool that is made from it."""
+"""Read the parameters of a function from which a tool is made, and the messages of its errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def read_parameters(function: Any, source: Any, bound: set[str], where: str) -> Iterator[tuple[Parameter, Any]]:
     """Yield the parameters that a model has to fill in, each with its resolved type.
 
-    Raises `ToolError` for a parameter without a usable type, or one that can't be passed by name.
+    Raises `ToolError` for a parameter that has no usable type or can't be passed by name.
     """
     import inspect
     from types import SimpleNamespace
@@ -39,7 +39,8 @@ def read_parameters(function: Any, source: Any, bound: set[str], where: str) -> 
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             kind = parameter.kind.description
             raise ToolError(
-                f"Parameter `{key}` of {where} is {kind}, but models pass arguments by name: make it an ordinary one."
+                f"Parameter `{key}` of {where} is {kind}, but models pass arguments by name: make it an ordinary "
+                "parameter."
             )
         if parameter.annotation is parameter.empty:
             remedy = "pass the method of an instance" if key in ("self", "cls") else f"write `{key}: str`, for example"

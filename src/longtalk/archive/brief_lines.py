@@ -1,6 +1,7 @@
-"""Search in the lines of a brief that the app wrote and that have left the brief.
+"""Search the lines that the app wrote into a brief and that are no longer in it.
 
-A line of the model is found by the answer whose card has it. A line of the app is in no entry, only in brief records.
+A search finds a line of the model in the answer whose card states it. A line of the app is in no entry, only in brief
+records.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ ROLE = "brief"
 def search_app_lines(
     conversation: str, records: Sequence[tuple[str, PlacedRecord]], terms: Collection[str], limit: int
 ) -> list[SearchHit]:
-    """Return at most `limit` lines of the app that have left a brief and contain any of these terms, best first.
+    """Return at most `limit` lines of the app that are no longer in a brief and contain any of the terms, best first.
 
-    `records` has all brief records of a conversation with their branches, those of a branch oldest first.
+    `records` has all brief records of a conversation with their branches; the records of each branch are in order,
+    oldest first.
     """
     hits: dict[str, SearchHit] = {}
     for branch in dict.fromkeys(name for name, _ in records):
@@ -45,7 +47,7 @@ def search_app_lines(
 
 
 def _list_app_lines(placed: Sequence[PlacedRecord]) -> Iterator[tuple[Line, PlacedRecord]]:
-    """Yield the lines of the app that have left the brief of a branch, each with the record that says so.
+    """Yield the lines of the app that are no longer in the brief of a branch, each with the record that dropped it.
 
     Lines that the app has revoked are not yielded.
     """

@@ -27,7 +27,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     turn: str
     role: str
     text: str
-    """The text of the entry; never empty. Without text, it says in square brackets what the entry has: `[image]`."""
+    """The text of the entry; never empty. If the entry has no text, a note of what it has, such as `[image]`."""
     at: int
     """The time when the entry was created, in milliseconds since 1970."""
     native: bytes
@@ -43,7 +43,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     calls: tuple[ToolCall, ...] = ()
     """The tool calls of an answer."""
     results: tuple[ToolResult, ...] = ()
-    """The result that a tool entry has."""
+    """The result in a tool entry."""
     model: str = ""
     """For an answer: the model that was asked, as `provider:model`."""
     finish_reason: str = ""
@@ -51,7 +51,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     usage: Usage | None = None
     """For an answer: the tokens of its model call; None if the provider did not report them."""
     response: Response | None = None
-    """For an answer: what the provider said besides the message; None if that was not kept."""
+    """For an answer: the provider's response besides the message; None if it was not stored."""
 
     @property
     def response_id(self) -> str:
@@ -60,7 +60,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
 
     @property
     def raw_finish_reason(self) -> str:
-        """Why the answer ended, in the provider's own words; empty if that was not kept."""
+        """Why the answer ended, in the provider's own words; empty if that was not stored."""
         return self.response.raw_finish_reason if self.response else ""
 
 
@@ -129,7 +129,7 @@ def to_history(
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What a turn knows about one of its answers."""
+    """The facts about one answer that its turn has stored."""
 
     model: str = ""
     finish: str = ""
@@ -142,7 +142,7 @@ _CUT = ("length", "filtered", "interrupted")
 
 
 def _read_answers(entries: Sequence[Entry], turns: Mapping[str, Turn]) -> dict[str, _Answer]:
-    """Return what the turns know about the answers among these entries, by the ids of the entries."""
+    """Return the facts that the turns have stored about the answers among these entries, by the id of the entry."""
     found: dict[str, _Answer] = {}
     by_turn: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -150,7 +150,8 @@ def _read_answers(entries: Sequence[Entry], turns: Mapping[str, Turn]) -> dict[s
             by_turn.setdefault(entry.turn, []).append(entry)
     for name, answers in by_turn.items():
         turn = turns[name]
-        # A turn of an earlier version has no responses. Its reports belong to its answers if there are as many.
+        # A turn of an earlier version has no responses. If it has as many usage reports as answers, they belong
+        # together.
         reports = turn.usage if len(turn.usage) == len(answers) else [None] * len(answers)
         for entry, usage in zip(answers, reports, strict=True):
             finish = turn.finish if entry is answers[-1] and turn.status != "running" else ""

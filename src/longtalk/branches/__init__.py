@@ -1,1 +1,1 @@
-"""Branches of a stored conversation: heads, forks, leases in use, writing a turn."""
+"""Branches of a stored conversation: load, fork, rewind and change them, and write turns to them under a lease."""

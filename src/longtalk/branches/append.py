@@ -1,4 +1,4 @@
-"""Add turns without a model call to a branch in a store, under a lease, so that no other turn comes between them."""
+"""Add turns to a stored branch without a model call, under a lease, so that no other turn comes between them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.operations import check_new, wait_for_turn
 from longtalk.errors import Busy
 from longtalk.stores.base import BranchHead, Commit, HeadMoved
-from longtalk.stores.leases import count_as_held, drop_lease, hold_lease, identify_this_process, make_lease
+from longtalk.stores.leases import begin_write, drop_lease, end_write, hold_lease, identify_this_process, make_lease
 from longtalk.transcript.transcript import Entry, Transcript, now
 
 
 async def append_turns(stored: AsyncBranch, change: Callable[[Transcript], Transcript]) -> Sequence[Entry]:
-    """Add the turns to the branch that `change` adds to its transcript, after waiting for a turn that runs.
+    """Add to the branch the turns that `change` adds to its transcript, after waiting for a running turn.
 
-    Each turn is a commit. A process that dies in between leaves the first turns, each of them whole.
+    Each turn is one commit. If the process dies in between, the turns written so far are stored, each of them complete.
     """
     while True:
         head, before = await stored.load()
@@ -36,25 +36,28 @@ async def append_turns(stored: AsyncBranch, change: Callable[[Transcript], Trans
         try:
             written: BranchHead = await call_store(stored.store, write)
         except HeadMoved:
-            # Another writer was faster, and nothing has been written yet.
+            # Another writer was faster, but nothing has been written yet.
             continue
         stored.remember(written, after)
         return after.fresh[len(before.fresh) :]
 
 
 def _make_commits(branch: str, before: Transcript, after: Transcript) -> list[Commit]:
-    """Return a commit for each new turn. What belongs to the turn before them goes first."""
+    """Return a commit for each new turn.
+
+    The first commit contains changes to the turn before them, if there are any.
+    """
     turns = {turn.id: turn for turn in after.turns}
     last = before.turns[-1] if len(before.turns) else None
     new = {name: tuple(group) for name, group in groupby(after.fresh[len(before.fresh) :], lambda entry: entry.turn)}
     if last is not None and turns[last.id] != last:
-        # It was left running.
+        # The earlier turn was left running.
         new = {last.id: (), **new}
     return [Commit(branch=branch, expect=0, entries=each, turn=turns.get(name), at=now()) for name, each in new.items()]
 
 
 class _Writer:
-    """Writes several commits as if they were one, as far as other writers are concerned."""
+    """A writer for several commits between which no other process can write to the branch."""
 
     def __init__(self, stored: AsyncBranch, head: BranchHead | None) -> None:
         self._stored = stored
@@ -62,7 +65,7 @@ class _Writer:
         self._held = stored.make_held_lease((head.token if head else 0) + 1)
 
     def write(self, commits: Sequence[Commit]) -> BranchHead:
-        """Write the commits, in this thread, and return the new head. Raises `HeadMoved` if the first one can't be."""
+        """Write the commits in this thread, and return the new head. Raise `HeadMoved` if the first one fails."""
         try:
             head = self._write(commits[0], self._revision, lasts=len(commits) > 1)
             for i, commit in enumerate(commits[1:], 2):
@@ -73,14 +76,17 @@ class _Writer:
 
     def _write(self, commit: Commit, expect: int, *, lasts: bool) -> BranchHead:
         lease = make_lease(self._held.token) if lasts else None
-        with count_as_held(self._held):
+        try:
+            begin_write(self._held)
             head = self._stored.write(msgspec.structs.replace(commit, expect=expect, lease=lease))
             if lasts:
                 hold_lease(self._held)
+        finally:
+            end_write(self._held)
         return head
 
     def _go_on(self, commit: Commit, expect: int, *, lasts: bool) -> BranchHead:
-        """Write a later commit, also if something was redacted or summarized meanwhile."""
+        """Write a later commit, even if an entry was redacted or a summary added in the meantime."""
         while True:
             try:
                 return self._write(commit, expect, lasts=lasts)
@@ -94,5 +100,8 @@ class _Writer:
 
 
 def _taken_over(stored: AsyncBranch, until: int) -> Busy:
-    what = f"Another writer has continued {stored.conversation!r} while messages were added. Check which were added."
+    what = (
+        f"Another writer has continued {stored.conversation!r} while messages were being added: read the history to "
+        "see which were stored."
+    )
     return Busy(what, until=until)

@@ -1,7 +1,7 @@
-"""A branch in a store, with a cache of what this process has read of it. `turn_writer.py` writes a turn to it.
+"""A branch in a store, with a cache of what this process has read. `turn_writer.py` writes turns to it.
 
-Loading returns a transcript with the entries that the present epoch sends; the others stay in the store. The result is
-cached, and the first commit of the next turn fails if the branch has changed since.
+Loading returns a transcript with the entries that the present epoch sends; the other entries stay in the store. The
+result is cached. If the branch has changed since, the first commit of the next turn fails.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from longtalk._util.concurrency import call_store
-from longtalk.context.epochs import Epoch, find_epoch, fingerprint_policy
+from longtalk.context.epochs import Epoch, find_epoch
 from longtalk.context.exclusions import list_excluded_positions
 from longtalk.context.measure import has_all_pins, list_pinned_positions
 from longtalk.errors import NotFound
 from longtalk.memory.summary import Summary
-from longtalk.policies import Policy
+from longtalk.policies.base import Policy, fingerprint_policy
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, PlacedRecord, Store
 from longtalk.stores.leases import HeldLease, is_called_from_tool, is_free
 from longtalk.transcript.pack import EMPTY, Pack, join_slices
@@ -43,7 +43,7 @@ class AsyncBranch:
         self.branch = branch
         self.policy = policy
         self.create = create
-        """Whether a branch that does not exist is a new one, rather than an error."""
+        """Whether a missing branch is created; if False, a missing branch is an error."""
         self._seen: tuple[BranchHead | None, Transcript] | None = None
 
     async def call(self, method: Callable[..., Any], *args: Any) -> Any:
@@ -53,7 +53,7 @@ class AsyncBranch:
     async def head(self) -> BranchHead | None:
         """Return the head of the branch, read from the store; None if the branch does not exist.
 
-        Raises `NotFound` instead if the branch has to exist.
+        Raise `NotFound` instead if the branch may not be created.
         """
         head: BranchHead | None = await self.call(self.store.head, self.branch)
         if head is None and not self.create:
@@ -69,34 +69,34 @@ class AsyncBranch:
         return pack.entries()
 
     async def load(self, *, whole: bool = False) -> tuple[BranchHead | None, Transcript]:
-        """Return the head of the branch and a transcript with what the next turn needs, or with `whole`, everything."""
+        """Return the head of the branch, and a transcript with the entries that the next turn needs (`whole`: all)."""
         seen = self._seen
         if seen is None or (whole and seen[1].shed.entries):
             head = await self.head()
-            # Another thread may drop the cache at any moment.
+            # Another thread may clear the cache at any moment.
             seen = self._seen = (head, Transcript() if head is None else await self._read(head, whole=whole))
         return seen
 
     def get_branch(self, branch: str) -> AsyncBranch:
-        """Return another branch of the same conversation, by its name."""
+        """Return another branch of the same conversation."""
         return AsyncBranch(self.store, self.owner, self.conversation, branch, self.policy, create=self.create)
 
     def forget(self) -> None:
-        """Drop the cache, because another writer has changed the branch."""
+        """Clear the cache, because another writer has changed the branch."""
         self._seen = None
 
     def is_free(self, head: BranchHead | None) -> bool:
         return head is None or is_free(head, self.owner, self.conversation)
 
     def is_inside(self) -> bool:
-        """Return True if this is called from a tool of a turn on this branch."""
+        """Return True if the caller is a tool that a turn on this branch is running."""
         return is_called_from_tool(self.owner, self.conversation, self.branch)
 
     def make_held_lease(self, token: int) -> HeldLease:
         return HeldLease(self.store, self.owner, self.conversation, self.branch, token)
 
     def write(self, commit: Commit) -> BranchHead:
-        """Write a commit in this thread. Raises `HeadMoved` if the branch is not at the revision that it expects."""
+        """Write a commit in this thread. Raise `HeadMoved` if the branch is not at the expected revision."""
         try:
             return self.store.write(self.owner, self.conversation, commit)
         except HeadMoved:
@@ -104,7 +104,7 @@ class AsyncBranch:
             raise
 
     def attach(self, change: Callable[[Transcript], Transcript]) -> None:
-        """Add records to the branch in this thread, even while a turn runs. `change` sees only the records."""
+        """Add records to the branch in this thread, even while a turn is running. `change` sees only the records."""
         while (head := self.store.head(self.owner, self.conversation, self.branch)) is not None:
             records = tuple(each.record for each in head.records)
             bare = Transcript(records=Standing(records), shed=Ranges(entries=((0, head.size),)))
@@ -119,7 +119,7 @@ class AsyncBranch:
                 return
 
     def remember(self, head: BranchHead, transcript: Transcript) -> None:
-        """Cache the branch as it is after a turn."""
+        """Cache the head and the transcript of the branch after a turn."""
         self._seen = (head, _trim_and_pack(transcript, head, self._list_needed_spans(transcript, head.size)))
 
     def _list_needed_spans(self, transcript: Transcript, size: int) -> list[tuple[int, int]]:
@@ -134,7 +134,7 @@ class AsyncBranch:
             return [(0, size)]
         positions = [0, *[position for span in epoch.pinned for position in span], epoch.raw]
         if positions != sorted(positions) or epoch.raw >= size:
-            # The epoch was imported and does not fit.
+            # The epoch was imported and does not match the branch.
             return [(0, size)]
         return [span for span in (*epoch.pinned, (epoch.raw, size)) if span[0] < span[1]]
 
@@ -165,20 +165,24 @@ def _find_gaps(spans: Sequence[tuple[int, int]]) -> Ranges:
 
 
 def _trim_and_pack(transcript: Transcript, head: BranchHead, spans: Sequence[tuple[int, int]]) -> Transcript:
-    """Return the transcript cut to these spans. Fresh entries are packed only now and then, since that copies all."""
+    """Return the transcript cut to these spans.
+
+    Fresh entries are packed only occasionally, because packing copies all.
+    """
     pack, index_of = transcript.pack, transcript.index_of
     fresh, shed = transcript.fresh, transcript.shed
-    trims = sum(stop - start for start, stop in spans) < len(transcript)
+    trims = sum([stop - start for start, stop in spans]) < len(transcript)
     if fresh and (trims or len(fresh) > FRESH):
         index, tail, crc = pack.grow(fresh)
         pack, fresh = Pack(index, b"".join((memoryview(pack.array)[:-1], tail)), crc), ()
     if trims:
         pack, shed = join_slices([(pack, index_of(start), index_of(stop)) for start, stop in spans]), _find_gaps(spans)
-    turns = Turns(fresh=transcript.turns[-1:])
+    last = transcript.turns.last
+    turns = Turns(fresh=() if last is None else (last,))
     return msgspec.structs.replace(transcript, pack=pack, fresh=fresh, turns=turns, revision=head.revision, shed=shed)
 
 
 def place_record(record: Record, position: int) -> PlacedRecord:
-    """Return the record with its position; a summary is attached no later than the last entry that it covers."""
+    """Return the record with its position. A summary is placed no later than the last entry that it covers."""
     summary = read_record(record, Summary) if record.kind == "summary" else None
     return PlacedRecord(record, position if summary is None else min(position, summary.stop - 1))

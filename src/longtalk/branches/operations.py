@@ -1,7 +1,7 @@
 """Operations on the branches of a stored conversation that need no model: fork, rewind, change.
 
-Other writers may change the same branch at any moment. So each operation reads the branch, decides, and writes on the
-condition that the branch is still as it was read; otherwise it starts again. It waits for a turn that runs.
+Other writers may change the same branch at any moment. So each operation reads the branch, decides, and writes only if
+the branch is still unchanged; otherwise it starts again. If a turn is running, the operation waits for its end.
 """
 
 from __future__ import annotations
@@ -21,32 +21,36 @@ from longtalk.transcript.transcript import Entry, Transcript, Turn, new_id, now
 from longtalk.turn.draft import mark_interrupted
 
 WAIT = 0.05
-"""Seconds between two checks of a branch that is busy."""
+"""The number of seconds between two checks of a busy branch."""
 
 
 async def list_branch_names(stored: AsyncBranch) -> list[str]:
     """Return the names of all branches of the conversation."""
     found: list[BranchHead] = await stored.call(stored.store.branches)
     if not found:
-        # Raises `NotFound` if it has to exist.
+        # Raises `NotFound` if the conversation may not be created.
         await stored.head()
     return [head.branch for head in found]
 
 
 async def check_new(stored: AsyncBranch) -> None:
-    """Raise `NotFound` if this is a branch of a conversation that has others and not this one."""
+    """Raise `NotFound` if the conversation exists but does not have this branch."""
     others = await list_branch_names(stored)
     if others and stored.branch not in others:
         raise NotFound(
-            f"{stored.conversation!r} has no branch {stored.branch!r}, but {', '.join(map(repr, others))}. "
-            "`fork` makes one."
+            f"{stored.conversation!r} has no branch {stored.branch!r}. Its branches are: "
+            f"{', '.join(map(repr, others))}. "
+            "To create a branch, use `fork`."
         )
 
 
 async def wait_for_turn(stored: AsyncBranch) -> None:
-    """Wait a moment for the turn that runs. Raises `Busy` if the caller is a tool of that turn."""
+    """Wait briefly for the running turn. Raise `Busy` if the caller is a tool of that turn."""
     if stored.is_inside():
-        what = f"This waits for a turn on {stored.conversation!r} from inside one of the turn's own tools."
+        what = (
+            f"A tool can't wait for the turn that runs it: this call needs the turn on {stored.conversation!r} to "
+            "end first."
+        )
         raise Busy(what, until=0)
     await sleep(WAIT)
 
@@ -55,10 +59,13 @@ async def wait_for_turn(stored: AsyncBranch) -> None:
 
 
 async def fork_branch(stored: AsyncBranch, at: str | None = None, *, name: str | None = None) -> AsyncBranch:
-    """Create a branch that ends with an entry or a turn; by default it has everything but a turn that runs."""
+    """Create a branch that ends after an entry or a turn; by default after the last turn that is not running."""
     head, runs = await _check_running(stored)
     if head is None:
-        raise NotFound(f"There is nothing to fork: {stored.conversation!r} has no branch {stored.branch!r}.")
+        raise NotFound(
+            f"There is nothing to fork: {stored.conversation!r} has no branch {stored.branch!r} yet. Send a "
+            "message first."
+        )
     if at is not None or (head.turn is not None and runs):
         # A turn that is still running is left out.
         return await _create_branch(
@@ -68,34 +75,34 @@ async def fork_branch(stored: AsyncBranch, at: str | None = None, *, name: str |
 
 
 async def branch_before(stored: AsyncBranch, entry: str) -> AsyncBranch:
-    """Create a branch that ends before an entry or a turn, so that another message can take its place."""
+    """Create a branch that ends before an entry or a turn, so that another message can replace it."""
     return await _create_branch(stored, None, lambda said: _find_range(said, entry)[0])
 
 
 async def branch_unanswered(stored: AsyncBranch, turn: str | None) -> AsyncBranch:
-    """Create a branch that ends with a user message: the last one, or that of a turn."""
+    """Create a branch that ends with a user message: the last one, or the message of the given turn."""
     branch = await _create_branch(stored, None, lambda said: _find_message_end(said, turn))
     head, transcript = await branch.load()
     if head is not None and head.turn is not None and head.turn.status == "running":
-        # The new answer is a turn of its own, also when the first one was cut off.
+        # The new answer is a separate turn, even if the first one was cut off.
         branch.remember(head, mark_interrupted(transcript))
     return branch
 
 
 async def branch_to_go_on(stored: AsyncBranch, asked: KeyedTurn) -> AsyncBranch:
-    """Return the branch on which an interrupted turn continues, if it is not at the end of this branch."""
+    """Return the branch on which to continue an interrupted turn that is not at the end of this branch."""
     if stored.branch != asked.branch and not stored.branch.startswith(f"{asked.branch}~{asked.turn.id}"):
         return stored.get_branch(asked.branch)
-    # Others have gone on after it.
+    # Other turns follow it on this branch.
     name = f"{stored.branch}~{asked.turn.id}"
-    # It may be there, since an earlier try was cut off too.
+    # The branch exists already if an earlier attempt was cut off too.
     with contextlib.suppress(InputError):
         return await _create_branch(stored, name, lambda said: _find_range(said, asked.turn.id)[1])
     return stored.get_branch(name)
 
 
 async def _create_branch(stored: AsyncBranch, name: str | None, find: Callable[[Sequence[Entry]], int]) -> AsyncBranch:
-    """Create a branch with as many of this one's entries as `find` returns."""
+    """Create a branch with the first entries of this one. `find` returns their number."""
     branch = None
     while branch is None:
         said = await stored.entries()
@@ -105,7 +112,7 @@ async def _create_branch(stored: AsyncBranch, name: str | None, find: Callable[[
 
 
 async def _create_branch_at(stored: AsyncBranch, name: str | None, size: int, last: str | None) -> AsyncBranch | None:
-    """Create a branch with the first `size` entries of this one; return None if the last of them has changed."""
+    """Create a branch with the first `size` entries of this one. Return None if the last of them has changed."""
     given, name = name, name or f"{stored.branch}-{new_id()[:6]}"
     commit = Commit(branch=name, expect=0, source=(stored.branch, size), source_entry=last, at=now())
     try:
@@ -113,18 +120,18 @@ async def _create_branch_at(stored: AsyncBranch, name: str | None, size: int, la
     except HeadMoved as moved:
         taken = moved.head is not None and moved.head.branch == name
         if taken and given is not None:
-            raise InputError(f"There is a branch {name!r} already.") from None
+            raise InputError(f"The branch {name!r} already exists: choose another name.") from None
         return await _create_branch_at(stored, given, size, last) if taken else None
     return stored.get_branch(name)
 
 
 async def _check_running(stored: AsyncBranch) -> tuple[BranchHead | None, bool]:
-    """Return the head of the branch, and whether a turn runs on it."""
+    """Return the head of the branch, and whether a turn is running on it."""
     before: BranchHead | None = None
     while True:
         head = await stored.head()
         runs = not stored.is_free(head)
-        # A lease without a living holder is that of an interrupted turn, or of one that has just ended.
+        # A lease without a living holder belongs to an interrupted turn, or to one that has just ended.
         if runs or head is None or head.lease is None or head == before:
             return head, runs
         before = head
@@ -134,7 +141,7 @@ async def _check_running(stored: AsyncBranch) -> tuple[BranchHead | None, bool]:
 
 
 async def rewind_branch(stored: AsyncBranch, to: str) -> str:
-    """Cut the branch after an entry or a turn. Return the name of a new branch that keeps what came after."""
+    """Cut the branch after an entry or a turn. Return the name of a new branch that keeps the entries cut off."""
     while True:
         stored.forget()
         head, _ = await stored.load()
@@ -160,7 +167,7 @@ async def change_branch(
     meta: Mapping[str, Any] | None = None,
     whole: bool = False,
 ) -> Sequence[Entry]:
-    """Change the branch without a turn, after waiting for a turn that runs. `meta` is for the last entry."""
+    """Change the branch without a turn, after waiting for a running turn. `meta` is stored with the last new entry."""
     while True:
         head, before = await stored.load(whole=whole)
         if head is None:
@@ -179,7 +186,7 @@ async def change_branch(
         )
         commits = [last]
         if turn is not None or len(new) > 1:
-            # What closes an earlier turn goes first.
+            # Entries that close an earlier turn are written first.
             commits.insert(0, Commit(branch=stored.branch, expect=0, entries=new[:-1], turn=turn, at=now()))
         try:
             for commit in commits:
@@ -196,22 +203,22 @@ async def change_branch(
 
 
 def _find_range(said: Sequence[Entry], name: str) -> tuple[int, int]:
-    """Return where an entry or a turn begins on a branch, and where it ends."""
+    """Return the start and end of an entry or a turn on a branch, as indexes."""
     found = [i for i, entry in enumerate(said) if name in (entry.id, entry.turn)]
     if not found:
-        raise NotFound(f"There is no entry or turn {name!r} on this branch.")
+        raise NotFound(f"This branch has no entry or turn {name!r}: pass an id from `history()`.")
     return found[0], found[-1] + 1
 
 
 def _find_turn_start(said: Sequence[Entry], turn: Turn | None) -> int:
-    """Return where a turn begins, or the number of entries if it is not there."""
+    """Return the index of the first entry of a turn, or the number of entries if the turn has none."""
     return next((i for i, entry in enumerate(said) if turn is not None and entry.turn == turn.id), len(said))
 
 
 def _find_message_end(said: Sequence[Entry], turn: str | None) -> int:
-    """Return the index after the user's message, that of a turn or the last one."""
+    """Return the index after the user's message of the given turn or, if `turn` is None, of the last turn."""
     turn = turn or next((entry.turn for entry in reversed(said) if entry.role == "user"), "")
     asked = [i for i, entry in enumerate(said) if entry.turn == turn and entry.role == "user"]
     if not asked:
-        raise NotFound(f"There is no message of a user in the turn {turn!r}.")
+        raise NotFound(f"The turn {turn!r} has no user message on this branch: pass the id of a turn that has one.")
     return asked[-1] + 1

@@ -1,7 +1,7 @@
 """Write a turn to a branch in a store, step by step, under a lease.
 
-Each commit is made once. If Ctrl-C strikes after the store has made a commit but before it returns, the writer finds
-the commit by its traces. If another writer has taken over the branch, the turn continues on a branch of its own.
+Each commit is made once. If Ctrl-C arrives after the store has made a commit but before the call returns, the writer
+recognizes the commit by its data. If another writer has taken over the branch, the turn continues on a separate branch.
 """
 
 from __future__ import annotations
@@ -9,32 +9,35 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from longtalk._util.concurrency import call_store
 from longtalk.branches.branch import AsyncBranch, place_record
+from longtalk.branches.settings import find_settings, note_turn
 from longtalk.context.manifest import encode_manifest
 from longtalk.errors import Deleted
 from longtalk.notices import Notice
 from longtalk.stores._redaction import redact_turn
-from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedRequest, RequestKeyTaken
+from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedRequest, PlacedRecord, RequestKeyTaken
 from longtalk.stores.leases import (
-    count_as_held,
+    begin_write,
     drop_lease,
+    end_write,
     hold_lease,
     identify_this_process,
     make_lease,
     mark_tool_running,
 )
 from longtalk.transcript.record_kinds import kind_of
-from longtalk.transcript.transcript import Entry, Transcript, Turn, new_id, now
+from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, new_id, now
 from longtalk.turn.draft import Draft
 
 
 class AsyncTurnWriter:
-    """Writes one turn, step by step, under a lease."""
+    """A writer for the steps of one turn on a stored branch, under a lease."""
 
     def __init__(
         self,
@@ -54,25 +57,26 @@ class AsyncTurnWriter:
         self._known = set(transcript.records)
         self._expect = head.revision if head else 0
         self._before = head.turn if head else None
+        self._settings = find_settings(each.record for each in head.records) if head else None
         self._held = stored.make_held_lease((head.token if head else 0) + 1)
         self._request = request
         self._meta = meta
         self._saved = 0
         self._unconfirmed: Commit | None = None
-        """A commit that the store may or may not have made; None if all is known."""
+        """A commit of which it is unknown whether the store has made it; None if there is none."""
         self._redacted = False
         self._is_old = False
-        """Whether the cached transcript differs from what the store has."""
+        """Whether the cached transcript differs from the one in the store."""
 
     @property
     def branch(self) -> str:
-        """The branch that the turn is written to: another one than it began on, if another writer has taken over."""
+        """The branch that the turn is written to. It is a new branch if another writer has taken over the first one."""
         return self._stored.branch
 
     async def save(self, draft: Draft) -> tuple[Notice, ...]:
         """Commit what is new in the draft. The first commit raises `HeadMoved` if another writer was faster."""
         # A cancelled commit continues in its thread; the next one waits for it there, and knows its outcome.
-        saved: Draft = await call_store(self._stored.store, lambda: self._save(draft))
+        saved: Draft = await call_store(self._stored.store, partial(self._save, draft))
         return saved.notices[len(draft.notices) :]
 
     def _save(self, draft: Draft) -> Draft:
@@ -86,7 +90,7 @@ class AsyncTurnWriter:
             except HeadMoved:
                 if draft.running:
                     raise
-                # The turn ends before its first commit, and another writer has continued.
+                # The turn ends before its first commit, and another writer has continued the branch.
                 return draft
             except Deleted:
                 self._ended = True
@@ -101,7 +105,7 @@ class AsyncTurnWriter:
                 self._release()
                 raise
             finally:
-                if not draft.running:
+                if draft.turn.status != "running":
                     # Also if the store refused the commit: the turn is over.
                     self._release()
 
@@ -109,22 +113,26 @@ class AsyncTurnWriter:
         fresh = draft.transcript.fresh[self._old :]
         new = fresh[self._saved :]
         # What closes an earlier turn goes first, and is no part of this one.
-        first = next((i for i, entry in enumerate(new) if entry.turn == draft.turn.id), len(new))
-        earlier = self._find_interrupted_turn(draft)
+        first = 0
+        while first < len(new) and new[first].turn != draft.turn.id:
+            first += 1
+        before = self._before
+        earlier = self._find_interrupted_turn(draft) if before is not None and before.status == "running" else None
         if first or earlier is not None:
             draft = self._write(draft, new[:first], earlier, lasts=True)
             if first == len(new) and draft.running:
                 return draft
         # A turn that goes on after an event, or with another answer, has no entry at first.
-        turn_ids = {entry.turn for entry in fresh}
-        is_there = draft.turn.id in turn_ids or (self._before is not None and draft.turn.id == self._before.id)
-        draft = self._write(draft, new[first:], draft.turn if is_there else None, lasts=draft.running)
-        if not draft.running:
+        is_there = first < len(new) or (self._before is not None and draft.turn.id == self._before.id)
+        is_there = is_there or draft.turn.id in [entry.turn for entry in fresh]
+        lasts = draft.turn.status == "running"
+        draft = self._write(draft, new[first:], draft.turn if is_there else None, lasts=lasts)
+        if not lasts:
             self._ended = True
         return draft
 
     def _find_interrupted_turn(self, draft: Draft) -> Turn | None:
-        """Return the turn before this one if it was left running and this commit marks it as interrupted."""
+        """Return the previous turn if it was left running and this commit marks it as interrupted, else None."""
         before = self._before
         if before is None or before.id == draft.turn.id:
             return None
@@ -133,25 +141,27 @@ class AsyncTurnWriter:
 
     def _write(self, draft: Draft, entries: Sequence[Entry], turn: Turn | None, *, lasts: bool) -> Draft:
         own = turn is not None and turn.id == draft.turn.id
-        fresh = draft.transcript.fresh[self._old :]
-        positions = {entry.id: self._base + i for i, entry in enumerate(fresh)}
+        gone = self._known.difference(draft.transcript.records)
         # Those of a turn that is not there yet wait for it.
         records = [record for record in draft.transcript.records if record not in self._known] if own else []
+        manifest = b""
+        if own and not lasts and draft.context is not None:
+            new, calls, settings = note_turn(draft, self._settings, self._known)
+            manifest = encode_manifest(draft.context, draft.transcript, draft.cost, calls=calls, settings=settings)
+            # Before the others, of which stores keep the last ones where they cost least.
+            records = [*new, *records]
         if self._redacted:
             records = [record for record in records if not kind_of(record.kind).quotes_entries]
             turn = turn and redact_turn(turn)
-        there = set(draft.transcript.records)
         commit = Commit(
             branch=self._stored.branch,
             expect=self._expect,
             entries=tuple(entries),
             turn=turn,
             request=self._request if own else None,
-            manifest=encode_manifest(draft.context, draft.transcript, draft.cost)
-            if own and not lasts and draft.context
-            else b"",
-            obsolete=tuple(record for record in self._known if record.kind == "aside" and record not in there),
-            records=tuple(place_record(record, positions.get(record.entry, self._base - 1)) for record in records),
+            manifest=manifest,
+            obsolete=tuple([record for record in gone if record.kind == "aside"]) if gone else (),
+            records=self._place_records(draft, records) if records else (),
             lease=make_lease(self._held.token) if lasts else None,
             at=now(),
             entry_meta={0: self._meta} if own and entries and self._meta else {},
@@ -181,10 +191,17 @@ class AsyncTurnWriter:
             self._stored.remember(head, draft.transcript)
         return draft
 
+    def _place_records(self, draft: Draft, records: Sequence[Record]) -> tuple[PlacedRecord, ...]:
+        """Return records with their positions."""
+        positions = {entry.id: self._base + i for i, entry in enumerate(draft.transcript.fresh[self._old :])}
+        return tuple([place_record(record, positions.get(record.entry, self._base - 1)) for record in records])
+
     def _remember_commit(self, commit: Commit, head: BranchHead, *, own: bool) -> None:
-        """Update what is known to be in the store after a commit."""
+        """Record which entries and records the store has after a commit."""
         saved = self._saved + len(commit.entries)
-        known = self._known.union(each.record for each in commit.records).difference(commit.obsolete)
+        known = self._known
+        if commit.records or commit.obsolete:
+            known = known.union([each.record for each in commit.records]).difference(commit.obsolete)
         # From here on nothing is called, so Ctrl-C can't part what belongs together.
         self._began = True
         self._expect = head.revision
@@ -198,7 +215,7 @@ class AsyncTurnWriter:
         self._unconfirmed = None
 
     def _settle(self, commit: Commit, draft: Draft) -> None:
-        """Find out whether a commit was made, if Ctrl-C struck between the store's commit and its return."""
+        """Find out whether the store made a commit that was interrupted by Ctrl-C."""
         stored = self._stored
         head = stored.store.head(stored.owner, stored.conversation, commit.branch)
         last = commit.entries[-1].id if commit.entries else head and head.entry
@@ -213,35 +230,41 @@ class AsyncTurnWriter:
         self._remember_commit(commit, head, own=commit.turn is not None and commit.turn.id == draft.turn.id)
 
     def _is_held_on(self, head: BranchHead) -> bool:
-        """Return True if this turn still holds the lease on a branch."""
+        """Return True if this turn still holds the lease on the branch with this head."""
         return head.lease is not None and (head.lease.token, head.lease.holder) == (
             self._held.token,
             identify_this_process(),
         )
 
     def _is_summarised(self, head: BranchHead) -> bool:
-        """Return True if the only change on a branch is the outcome of a summary in the background."""
+        """Return True if the only change to the branch is the outcome of a background summary."""
         new = [each.record.kind for each in head.records if each.record not in self._known]
         return head.revision == self._expect + 1 and "attempt" in new
 
     def around(self) -> AbstractContextManager[None]:
-        """Return the context manager that a tool of this turn runs in."""
+        """Return a context manager in which a tool of this turn is run."""
         return mark_tool_running(self._held)
 
     def _write_commit(self, commit: Commit) -> BranchHead:
         """Write a commit and hold its lease, so that this process never takes the lease for one that was dropped."""
-        with count_as_held(self._held):
+        try:
+            begin_write(self._held)
             self._unconfirmed = commit
             head = self._stored.write(commit)
             if commit.lease is not None:
                 self._hold()
+        finally:
+            end_write(self._held)
         return head
 
     def _write_to_own_branch(self, draft: Draft, commit: Commit) -> tuple[Draft, BranchHead]:
-        """Write a commit, and all later ones of this turn, to a new branch, since another turn has taken over."""
+        """Write a commit and all later ones of this turn to a new branch, because another writer has taken over."""
         self._release()
         if self._stored.store.info(self._stored.owner, self._stored.conversation) is None:
-            raise Deleted(f"The conversation {self._stored.conversation!r} was deleted while its turn ran.")
+            raise Deleted(
+                f"The conversation {self._stored.conversation!r} was deleted while its turn was running, so the "
+                "answer was not stored."
+            )
         name = f"{self._stored.branch}~{draft.turn.id}"
         source = (self._find_source_branch(commit), self._base + self._saved)
         lease = commit.lease and make_lease(1)
@@ -255,11 +278,11 @@ class AsyncTurnWriter:
                 break
             except HeadMoved:
                 name = f"{name}-{new_id()[:6]}"
-        text = f"Another writer has continued this conversation meanwhile. This answer is on the branch {name!r}."
+        text = f"Another writer has continued this conversation in the meantime. This answer is on the branch {name!r}."
         return draft.notice(Notice("fenced_out", text)), head
 
     def _find_source_branch(self, commit: Commit) -> str:
-        """Return a branch that has what was saved before; after a rewind that may be another one."""
+        """Return a branch that has the entries saved so far. After a rewind, that may be another branch."""
         stored, size = self._stored, self._base + self._saved
         parent = commit.entries[0].parent if commit.entries else None
         heads = stored.store.branches(stored.owner, stored.conversation) if parent else []
@@ -275,7 +298,7 @@ class AsyncTurnWriter:
         self._holds = True
 
     def _release(self) -> None:
-        # Another writer may have tried for the same token, and got it.
+        # Another writer may have tried to get the same token, and may have got it.
         if self._holds:
             drop_lease(self._held)
         self._holds = False

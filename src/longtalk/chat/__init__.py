@@ -1,1 +1,1 @@
-"""A turn on a state that the caller holds."""
+"""Chat: turns on a conversation whose state the caller keeps."""

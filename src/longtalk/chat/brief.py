@@ -1,6 +1,6 @@
-"""The brief of a state that the caller holds, as an app reads and writes it (`chat.brief`).
+"""The brief of a state that the caller keeps, for the app to read and change (`chat.brief`).
 
-No request contains a line after the app has removed it. A change is made completely or not at all.
+A change is applied completely or not at all. No request contains a line after the app has removed it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from longtalk.transcript.transcript import Transcript
 
 
 class AsyncStateBrief:
-    """The brief of a state. What changes it gives the next state."""
+    """The brief in a state. Methods that change it return the next state."""
 
     def __init__(
         self,
@@ -33,43 +33,46 @@ class AsyncStateBrief:
         self._encode = encode
 
     async def lines(self, *, state: bytes, seal: AnySeal = None) -> tuple[Line, ...]:
-        """The lines, each with its id, its field, and the entry that it came from (empty for the app's own)."""
+        """Return the lines, each with its id, its field, and the entry that it came from (empty for the app's)."""
         return read_brief_record(self._decode(state, seal)).content.lines
 
     async def text(self, *, state: bytes, seal: AnySeal = None) -> str:
-        """The brief as requests carry it; nothing without lines."""
+        """Return the brief as it is sent in requests; empty if it has no lines."""
         return render_record(read_brief_record(self._decode(state, seal)), self._config, self._counter)
 
     async def archived(self, *, state: bytes, seal: AnySeal = None) -> tuple[Line, ...]:
-        """The lines that fell out, were cut or were taken away with the last change: a state keeps no more of them."""
+        """Return the lines that the last change dropped, cut or removed. A state does not keep earlier ones."""
         return list_removed_lines([read_brief_record(self._decode(state, seal))])
 
     async def tally(self, *, state: bytes, seal: AnySeal = None) -> CardTally:
-        """How asking the model for what is to be kept goes: `asks`, and how many of the last were `failures`."""
+        """Return the outcomes of the last requests for memory cards: their number (`asks`) and the `failures`."""
         return read_brief_record(self._decode(state, seal)).tally
 
     async def set(self, field: str, *texts: str, state: bytes | None, seal: AnySeal = None) -> bytes:
-        """Make a field say this, and nothing else. Returns the next state; None begins a conversation."""
+        """Set the texts of a field, replacing its present ones.
+
+        Return the next state; state=None begins a conversation.
+        """
         return self._change([Operation.set(field, *texts)], state, seal)
 
     async def add(self, field: str, *texts: str, state: bytes | None, seal: AnySeal = None) -> bytes:
-        """Add lines to a list. Returns the next state; None begins a conversation."""
+        """Add lines to a list field. Return the next state; state=None begins a conversation."""
         return self._change([Operation.add(field, *texts)], state, seal)
 
     async def remove(self, field: str, *texts: str, state: bytes, seal: AnySeal = None) -> bytes:
-        """Take lines away: by their text, an unambiguous beginning of it, or their id. Returns the next state."""
+        """Remove lines, given by text, by an unambiguous beginning of the text, or by id. Return the next state."""
         return self._change([Operation.remove(field, *texts)], state, seal)
 
     async def resolve(self, field: str, text: str, answer: str = "", *, state: bytes, seal: AnySeal = None) -> bytes:
-        """Take an open question away, and keep its answer where the schema says. Returns the next state."""
+        """Remove an open question, and add its answer to the field that the schema names. Return the next state."""
         return self._change([Operation.resolve(field, text, answer=answer)], state, seal)
 
     async def clear(self, field: str, *, state: bytes, seal: AnySeal = None) -> bytes:
-        """Empty a field. Returns the next state."""
+        """Remove all lines of a field. Return the next state."""
         return self._change([Operation.clear(field)], state, seal)
 
     async def revoke(self, line: str, *, state: bytes, seal: AnySeal = None) -> bytes:
-        """Take a line away by its id. Only the app may say it again. Returns the next state."""
+        """Remove a line for good, by its id: only the app can add it again. Return the next state."""
         transcript = self._decode(state, seal)
         gone = list_removed_lines([read_brief_record(transcript)])
         return self._encode(revoke_line(transcript, line, self._config, self._counter, gone).revise(), seal)

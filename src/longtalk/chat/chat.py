@@ -1,6 +1,6 @@
-"""Chat: turns on a state that the caller holds.
+"""Chat: turns on a conversation whose state the caller keeps.
 
-Pass in a message and yesterday's state; get an answer and today's state. A chat keeps nothing between calls, so one
+Pass a message and the last state, and get an answer and the next state. A chat keeps nothing between calls, so one
 object serves any number of conversations, threads and tasks.
 """
 
@@ -18,7 +18,6 @@ from longtalk.errors import BadState, InputError
 from longtalk.notices import Notice
 from longtalk.observation import OnEvent
 from longtalk.policies import KeepAll, Policy
-from longtalk.policies.base import find_brief_keeper
 from longtalk.providers.base import AsyncProvider
 from longtalk.reply import Reply
 from longtalk.state import codec as states
@@ -35,22 +34,26 @@ from longtalk.wires.neutral import event
 
 
 class AsyncChat:
-    """A model to talk with, and how: policy, tools, options.
+    """A model with a policy, tools and options. The caller passes the state of a conversation to each call.
 
-    `model` is a name such as "local", "ollama:MODEL" or "openai-chat:MODEL", or a provider. `tools` are typed
-    Python functions, or tools of `external_tool`. `options` go to the provider as they are (temperature, metadata …);
-    None leaves one out.
-    `policy` says what is sent of a long conversation. With `carry="context"` the state keeps only what later turns
-    can reach, and what leaves it is `reply.shed`. `window` is how many tokens the model takes with its answer, where
-    you know it and we don't. `counter` counts tokens, in place of the estimate for this model.
-    `seal` is for states that a client holds. A state that can't be read raises `BadState`, or with
-    `on_bad_state="fresh"` starts over and says so on the reply; one of more than `max_state` bytes is not read.
-    A conversation that was held over another wire goes on in this one's form, or with `on_switch="raise"` not at all.
-    `base_url` and `api_key` go before the environment's; `client` is an HTTP client of your own (httpx2), or one of
-    OpenAI's or Anthropic's SDK, with the address and the credentials that it has.
-    `timeout` is how many seconds a model call may go without a byte from the server. `max_retries` is how often a call
-    is made again that failed before its answer began. `on_event`, a plain function, is called with an `Observation` of
-    each model call, tool run, compaction and retry; the logger "longtalk" gets them, too. None of them has content.
+    `model` is a name such as "local", "ollama:MODEL" or "openai-chat:MODEL", or a provider. `tools` are typed Python
+    functions, or tools made with `external_tool`. `options` are passed to the provider unchanged (temperature, metadata
+    …); the value None removes a default option. `policy` decides which part of a long conversation is sent. With
+    `carry="context"`, the state keeps only the entries that later turns may need, and `reply.shed` has the others.
+    `window` is the number of tokens that the model accepts, including its answer, in case Longtalk does not know it.
+    `counter` counts tokens in place of the built-in estimate.
+
+    `seal` is for states that are stored by a client. A state that can't be read raises `BadState`; with
+    `on_bad_state="fresh"`, the conversation starts over instead, with a notice in the reply. A state of more than
+    `max_state` bytes is not read. A conversation that was held over another wire is converted; with
+    `on_switch="raise"`, it raises `InputError` instead.
+
+    `base_url` and `api_key` take precedence over environment variables. `client` is your own HTTP client (httpx2), or a
+    client of OpenAI's or Anthropic's SDK, whose address and credentials are then used. `timeout` is the number of
+    seconds that a model call may wait for more bytes from the server. `max_retries` is the number of times that a call
+    is retried if it fails before its answer begins. `on_event` is a plain function that is called with an `Observation`
+    of each model call, tool run, compaction and retry. The logger "longtalk" gets them too. They contain no message
+    content.
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class AsyncChat:
         check_choice("carry", carry, "all", "context")
         check_choice("on_bad_state", on_bad_state, "raise", "fresh")
         if not isinstance(max_state, int):
-            raise InputError(f"`max_state` must be a number of bytes, not {max_state!r}.")
+            raise InputError(f"`max_state`, in bytes, must be an integer of at least 1, not {max_state!r}.")
         self._engine = AsyncEngine(
             model,
             policy=policy,
@@ -95,10 +98,12 @@ class AsyncChat:
         )
         strategies = [strategy for each in policy.compactors for strategy in each.strategies]
         if any(getattr(strategy, "background", False) for strategy in strategies):
-            raise InputError("`background` needs a store that keeps the conversation meanwhile: use Conversation.")
+            raise InputError(
+                "A policy with background=True needs a stored conversation: use Conversation instead of Chat."
+            )
         if carry == "context" and not policy.compactors:
             raise InputError(
-                f"`carry` can be 'context' with a policy that bounds what is sent, and {policy!r} does not."
+                f"carry='context' needs a policy that limits what is sent, such as KeepLast(10), not {policy!r}."
             )
         self._sheds = carry == "context"
         self._seal = seal
@@ -110,7 +115,7 @@ class AsyncChat:
 
     @property
     def provider(self) -> AsyncProvider:
-        """The provider of the model."""
+        """The provider that answers."""
         return self._engine.provider
 
     async def send(
@@ -129,13 +134,13 @@ class AsyncChat:
     ) -> Reply:
         """Run a turn, and return the answer with the next state.
 
-        `message` is text, parts in the provider's form, or a list that may hold `System(…)`; or a list of `ToolOutput`s
-        for the calls that the last turn left open. None goes on with a turn that was cut off. `system` is sent first
-        and never stored. `instruction` is for this turn only and goes last, behind the message. `tools` replace the
-        chat's own, `options` are added to its own, `seal` goes before its own. `max_rounds` is how often tools may be
-        run. `brief` has texts by field, or lists of them: with this message, fields of the brief say that. `output` is
-        the type of the answer (a dataclass, a TypedDict, a `msgspec.Struct` or a pydantic model): `reply.output` is
-        one, or `BadOutput` is raised.
+        `message` is text, parts in the provider's JSON, or a list that may also contain `System(…)`; or a list of
+        `ToolOutput`s for the calls that the last turn left open. None continues a turn that was cut off. `system` is
+        sent first and never stored. `instruction` applies to this turn only and is sent last, after the message.
+        `tools` replace the tools of the chat, `options` are added to its options, and `seal` replaces its seal.
+        `max_rounds` is the maximum number of times that tools are run. `brief` maps fields of the brief to a text or a
+        list of texts that they are set to. `output` is the type of the answer (a dataclass, a TypedDict, a
+        `msgspec.Struct` or a pydantic model): the answer is decoded into `reply.output`, or `BadOutput` is raised.
         """
         given = TurnArguments(
             message=message,
@@ -163,7 +168,7 @@ class AsyncChat:
         max_rounds: int = 10,
         seal: Seal | BoundSeal | None = None,
     ) -> Reply:
-        """Go on with a turn that was cut off, or answer what was added without an answer. As `send` otherwise."""
+        """Continue a turn that was cut off, or answer messages that were added. The arguments are those of `send`."""
         return await self.send(
             None,
             state=state,
@@ -189,7 +194,7 @@ class AsyncChat:
         output: Any = None,
         seal: Seal | BoundSeal | None = None,
     ) -> AsyncStream[Reply]:
-        """Run a turn as a stream: iterate over its events, the last of which is `Done(reply)`. Otherwise as `send`."""
+        """Run a turn as a stream of events, the last of which is `Done(reply)`. The arguments are those of `send`."""
         given = TurnArguments(
             message=message,
             system=system,
@@ -226,26 +231,26 @@ class AsyncChat:
     async def append(
         self, messages: NativeMessages, *, state: bytes | None = None, seal: Seal | BoundSeal | None = None
     ) -> bytes:
-        """Add messages of any role, without a model call, as if they had been said. Returns the next state.
+        """Add messages of any role without a model call, as if they had been said. Return the next state.
 
-        `messages` are in the provider's form: objects with a role, their exact JSON as bytes, or `System(…)`. Tool
-        results follow their calls, and only the last answer may have calls that wait. A state that can't be read
-        always raises here.
+        `messages` are in the provider's JSON: objects with a role, their exact JSON as bytes, or `System(…)`. Tool
+        results must follow their calls, and only the last answer may have calls without results. A state that can't be
+        read always raises `BadState` here.
         """
         seal = seal or self._seal
         transcript = read_state(state, seal, max_bytes=self._max_state)
-        new = read_messages(messages, self.provider.wire, neutralize=find_brief_keeper(self._engine.policy))
+        new = read_messages(messages, self.provider.wire)
         return state_writer(seal)(append_messages(transcript, new, self._engine.counter))
 
     async def from_messages(self, messages: NativeMessages, *, seal: Seal | BoundSeal | None = None) -> bytes:
-        """Return the state of a conversation that begins with these messages. As `append` to an empty state."""
+        """Return the state of a conversation that begins with these messages. See `append`."""
         return await self.append(messages, seal=seal)
 
     async def pin(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
-        """Keep an entry, with its exchange, whatever the policy leaves out. Returns the next state.
+        """Keep an entry, with its exchange, in all requests, whatever the policy leaves out. Return the next state.
 
-        `entry` is the id of one of `reply.entries`, or `reply.turn_id` for the turn. What would leave no room for the
-        conversation is refused.
+        `entry` is the id of one of `reply.entries`, or `reply.turn_id` for the whole turn. Raise `PinRefused` if the
+        pinned exchanges would leave no room for the conversation.
         """
         seal = seal or self._seal
         return state_writer(seal)(self._engine.pin(read_state(state, seal, max_bytes=self._max_state), entry).revise())
@@ -256,21 +261,21 @@ class AsyncChat:
         return state_writer(seal)(unpin(read_state(state, seal, max_bytes=self._max_state), entry).revise())
 
     async def exclude(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
-        """Leave an entry, with its exchange, out of all requests, whatever the policy keeps. Returns the next state.
+        """Leave an entry, with its exchange, out of all requests, whatever the policy keeps. Return the next state.
 
-        `entry` is as for `pin`. The exchange stays in the state, and is neither summarized nor recalled from now on.
+        `entry` means the same as for `pin`. The exchange stays in the state, but is neither summarized nor recalled.
         """
         seal = seal or self._seal
         return state_writer(seal)(exclude(read_state(state, seal, max_bytes=self._max_state), entry).revise())
 
     async def include(self, entry: str, *, state: bytes, seal: Seal | BoundSeal | None = None) -> bytes:
-        """Let an entry that was excluded be sent again, where the policy keeps it. Returns the next state."""
+        """Undo the exclusion of an entry, so that it is sent again if the policy keeps it. Return the next state."""
         seal = seal or self._seal
         return state_writer(seal)(include(read_state(state, seal, max_bytes=self._max_state), entry).revise())
 
     @property
     def brief(self) -> AsyncStateBrief:
-        """The brief, where the policy keeps one, to read and to change in a state."""
+        """The brief, with methods to read and change it in a state. Raises `InputError` if the policy keeps none."""
         return AsyncStateBrief(
             self._engine.brief,
             self._engine.counter,
@@ -279,7 +284,7 @@ class AsyncChat:
         )
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the provider's connections."""
         await self._engine.aclose()
 
     async def __aenter__(self) -> AsyncChat:
@@ -297,10 +302,16 @@ class AsyncChat:
             if self._on_bad_state == "raise" or problem.reason == "type":
                 raise
             transcript = Transcript()
-            text = f"The conversation starts over. {problem} The original bytes are in this notice's `data`."
+            text = (
+                f"The conversation starts over, because its state can't be used. {problem} The original bytes are "
+                "in this notice's `data`."
+            )
             notices.append(Notice("bad_state", text, problem.state))
         if len(transcript.pack.array) > 0.8 * self._max_state:
-            text = f"The conversation fills most of the {self._max_state} bytes that are read back: raise `max_state`."
+            text = (
+                f"The state has almost reached the limit of {self._max_state} bytes: raise `max_state`, or shorten "
+                "the conversation."
+            )
             notices.append(Notice("state_size", text))
         session = AsyncStateSession(self._engine.policy, seal, sheds=self._sheds)
         return self._engine.begin(session, transcript, given, notices=notices)

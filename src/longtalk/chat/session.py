@@ -1,4 +1,4 @@
-"""The session of a chat: a conversation in a state that the caller holds."""
+"""The session of a chat: a conversation in a state that the caller keeps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class AsyncStateSession:
-    """Keeps nothing: the reply and its checkpoints carry the state."""
+    """A session that stores nothing, because the reply and the checkpoints contain the state."""
 
     conversation = ""
     is_stored = False
@@ -40,10 +40,10 @@ class AsyncStateSession:
         return nullcontext()
 
     def start_summary(self, summarizer: AsyncSummarizer, claim: SummaryClaim) -> None:
-        """Never called: a chat refuses policies that need it."""
+        """Do nothing. This is never called, because a chat refuses policies that need it."""
 
     async def build_index(self, before: Transcript, message: str, config: Recall, *, at: int) -> RecallIndex:
-        """Return an index of what the state has."""
+        """Return a recall index of the entries in the state."""
         from longtalk.memory.recall.search import index_transcript
 
         index: RecallIndex = await run_in_thread(lambda: index_transcript(before, message, config, now=at))
@@ -55,5 +55,5 @@ class AsyncStateSession:
 
     def make_reply(self, draft: Draft, *, is_complete: bool = False) -> Reply:
         """Return the reply with its state."""
-        # A caller that holds an earlier state still has all, so only a turn that ended well sheds.
+        # A caller may still use an earlier state, which has all entries, so only a complete turn sheds entries.
         return Reply(draft, self._encode, self._shed if is_complete else None)

@@ -1,1 +1,1 @@
-"""What is sent, and why: planning, epochs, composing a request, its manifest and costs."""
+"""What is sent, and why: plan the next request, keep epochs, compose the request, and explain it in a manifest."""

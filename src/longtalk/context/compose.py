@@ -18,10 +18,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from longtalk._util.lookalikes import neutralize, neutralize_json
 from longtalk.context.costs import Meter
-from longtalk.context.epochs import Epoch, TurnSuffix, map_kept_suffixes, merge_runs
+from longtalk.context.epochs import Epoch, TurnSuffix, is_checked, map_kept_suffixes, merge_runs
 from longtalk.memory.recall.config import Recalled
 from longtalk.memory.summary import TAG
+from longtalk.transcript.lookalikes import NEUTRALIZED
 from longtalk.transcript.manifest import MIDDLE, Run, Verdict
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.wires.convert import CallIdMap, convert_entry
@@ -30,6 +32,7 @@ from longtalk.wires.neutral import LONGTALK
 from longtalk.wires.protocol import Handle, Preamble, Quirks, Wire
 
 Piece = bytes | memoryview
+_NO_QUIRKS = Quirks()
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -38,11 +41,11 @@ class Context(msgspec.Struct, frozen=True):
     pieces: tuple[Piece, ...]
     manifest: tuple[Run, ...]
     mark: int
-    """The number of pieces that the next request will begin with too."""
+    """The number of pieces at the beginning that the next request will have in common with this one."""
     binding: str
-    """What opaque blocks are bound to before any message: the wire, the account, the model, and a preamble digest."""
+    """What opaque blocks depend on besides earlier messages: the wire, account, model and preamble digest."""
     binds: bool = True
-    """Whether opaque blocks depend on the bytes before them, not just on account and model."""
+    """Whether opaque blocks are valid only after the same bytes, and not just for the same account and model."""
     epoch: int = 0
     """The start of the epoch that the request belongs to."""
     tokens: int = 0
@@ -62,15 +65,15 @@ class Context(msgspec.Struct, frozen=True):
     session_key: str = ""
     """The key of the provider's session; empty if the provider keeps no conversation."""
     handle: Handle | None = None
-    """The provider's id for the part of the conversation that is not sent again; None if all of it is sent."""
+    """The provider's handle for the entries that are not sent again; None if all entries are sent."""
 
     def compute_bound(self) -> str:
-        """Return the digest of where opaque blocks of the answer to this request will be valid."""
+        """Return a digest of the conditions under which opaque blocks in the answer to this request are valid."""
         return _Prefix(self.binding, self.binds).digest_after(self.pieces)
 
 
 class _Prefix:
-    """A running digest of what an answer's opaque blocks are bound to: the reader, and all pieces before the answer."""
+    """A running digest of what opaque blocks depend on: account, model, and all pieces before the answer."""
 
     def __init__(self, binding: str, binds: bool) -> None:
         self._hash = hashlib.sha256(binding.encode())
@@ -78,7 +81,7 @@ class _Prefix:
         self._binds = binds
 
     def digest_after(self, pieces: Sequence[Piece]) -> str:
-        """Return the digest after these pieces, which must begin with those of the last call."""
+        """Return the digest after these pieces, which must begin with the pieces of the previous call."""
         for piece in pieces[self._seen :] if self._binds else ():
             self._hash.update(b",")
             self._hash.update(piece)
@@ -101,17 +104,17 @@ def compose(
     data: str = "",
     recalled: Recalled | None = None,
 ) -> Context:
-    """Render the request for `reader`, an account and a model.
+    """Render the request for `reader`, which identifies an account and a model.
 
-    `data` and the instruction follow the first `tail` entries, which end with the user's message. `recalled` says which
-    entries `data` quotes. With `until`, only the entries before that position are rendered. The provider already has
-    the entries before position `held`, so they are not sent.
+    `data` and the instruction are sent after the first `tail` entries, which end with the user's message. `recalled`
+    says which entries `data` quotes. With `until`, only the entries before that position are rendered. Entries before
+    position `held` are not sent, because the provider already has them.
     """
     binding = f"{wire.name} {reader} {preamble.digest()}" if wire.binds_prefix else f"{wire.name} {reader}"
     builder = _ContextBuilder(transcript, wire, quirks, binding, tail)
     size = transcript.size if until is None else until
     end, since = transcript.index_of(size), transcript.index_of(epoch.start)
-    runs = [run for run in epoch.runs if run.first < size]
+    runs = [*epoch.runs] if until is None else [run for run in epoch.runs if run.first < size]
     if runs and runs[-1].last >= size:
         tokens = transcript.tokens(transcript.index_of(runs[-1].first), end)
         runs[-1] = msgspec.structs.replace(runs[-1], last=size - 1, tokens=min(runs[-1].tokens, tokens))
@@ -120,13 +123,18 @@ def compose(
     suffixes = map_kept_suffixes(transcript, epoch)
     kept_suffix = suffixes.get(tail)
     if kept_suffix is not None and instruction and not kept_suffix.text.endswith(instruction):
-        # It goes on with another instruction. What memory had put there stays.
+        # The turn continues with another instruction. The data that memory added stays.
         suffixes[tail] = msgspec.structs.replace(kept_suffix, text=instruction)
-    new_suffix = [] if kept_suffix is not None else TurnSuffix(instruction or "", tail, data=data).pieces(wire)
+    new_suffix = (
+        TurnSuffix(instruction or "", tail, data=data).pieces(wire)
+        if kept_suffix is None and (instruction or data)
+        else []
+    )
     if epoch.summary and epoch.summary.text and not held:
-        builder.pieces.append(wire.quote(TAG, epoch.summary.text))
+        text = epoch.summary.text if epoch.summary.is_brief else neutralize(epoch.summary.text)
+        builder.pieces.append(wire.quote(TAG, text))
     if epoch.lines and not held:
-        builder.pieces.append(wire.quote("earlier_tool_calls", "\n".join(epoch.lines)))
+        builder.pieces.append(wire.quote("earlier_tool_calls", neutralize("\n".join(epoch.lines))))
     if held:
         runs = list(_mark_held(transcript, runs, held))
         builder.skip_held(transcript.index_of(held), end)
@@ -148,13 +156,13 @@ def compose(
             first = cut
     if held:
         builder.follow_held_answer(transcript.index_of(held) - 1)
-    # The instruction of this turn will not be there next time, unless tools run behind it.
+    # The next request will not contain this turn's instruction, unless tool calls follow it.
     mark = len(builder.pieces) - len(new_suffix) if tail == end else len(builder.pieces)
     return builder.build(runs if recalled is None else list(_mark_recalled(runs, recalled)), epoch, mark, recalled)
 
 
 class _ContextBuilder:
-    """Collects the pieces of one request, and the entries whose verdict differs from that of their run."""
+    """A builder that collects the pieces of one request, and entries whose verdict differs from that of their run."""
 
     def __init__(self, transcript: Transcript, wire: Wire, quirks: Quirks, binding: str, tail: int) -> None:
         self.pieces: list[Piece] = []
@@ -167,12 +175,16 @@ class _ContextBuilder:
         self._tail = tail
         self._ids = CallIdMap()
         self._void = transcript.index_of(quirks.opaque_void)
-        self._prefix = _Prefix(binding, wire.binds_prefix)
+        self._prefix: _Prefix | None = None
+        """Made for the first answer with opaque blocks."""
+        self._is_checked = is_checked(transcript)
         # A server with quirks may want any message in another form, so none can go unseen.
-        self._plain = msgspec.structs.replace(quirks, opaque_void=0, no_server_ids=False) == Quirks()
+        self._plain = quirks == _NO_QUIRKS or (
+            msgspec.structs.replace(quirks, opaque_void=0, no_server_ids=False) == _NO_QUIRKS
+        )
 
     def add_entries(self, first: int, stop: int) -> None:
-        """Add entries unchanged, as far as this reader accepts them."""
+        """Add entries unchanged, except for parts that this reader does not accept."""
         for i, item in self._transcript.walk(first, stop, self._goes_verbatim):
             if not isinstance(item, Entry):
                 self.pieces.append(item)
@@ -186,14 +198,14 @@ class _ContextBuilder:
                 self.pieces.append(piece)
 
     def skip_held(self, held: int, end: int) -> None:
-        """Skip the first `held` entries, which the provider has, but reserve the call ids that were made for them."""
+        """Skip the first `held` entries, which the provider has, but reserve the call ids assigned to them."""
         if any(map(self._is_foreign_answer, range(held, end))):
             for i in filter(self._is_foreign_answer, range(held)):
                 for call in view_entry(self._transcript[i]).calls:
                     self._ids.map_call(call)
 
     def follow_held_answer(self, last: int) -> None:
-        """Adapt the pieces to the last entry that the provider has, if that is an answer on this wire."""
+        """Adapt the pieces to the last entry that the provider has, if that entry is an answer on this wire."""
         entry = self._transcript[max(0, last)]
         if entry.role == "assistant" and entry.wire == self._wire.name:
             self.pieces = list(self._wire.follow_answer(entry.native, self.pieces))
@@ -203,19 +215,19 @@ class _ContextBuilder:
         return entry.role == "assistant" and entry.wire not in (self._wire.name, LONGTALK)
 
     def add_altered(self, run: Run, first: int, stop: int) -> None:
-        """Add what is sent instead of a run of entries that is cut, digested or left out."""
+        """Add the text that replaces a run of entries which is cut, digested or left out."""
         wire, transcript = self._wire, self._transcript
         if run.keep:
             piece = self._render(first, _shorten(transcript[first], run.keep))
             self.pieces += [] if piece is None else [piece]
         elif run.is_digest:
             lines = digest_tool_calls([transcript[i] for i in range(first, stop)])
-            self.pieces.append(wire.quote("done_so_far", "\n".join(lines)))
+            self.pieces.append(wire.quote("done_so_far", neutralize("\n".join(lines))))
         elif run.reason == MIDDLE:
             self.pieces.append(wire.quote("left_out", f"{stop - first:,} events are left out here."))
 
     def _goes_verbatim(self, role: str, wire: str) -> bool:
-        if self._void and role == "assistant":
+        if (self._void and role == "assistant") or (role in NEUTRALIZED and not self._is_checked):
             return False
         return wire == self._wire.name and self._plain and self._wire.is_plain(role)
 
@@ -231,16 +243,32 @@ class _ContextBuilder:
             if bare is None:
                 return None
             entry = msgspec.structs.replace(entry, native=bare)
+        if entry.role in NEUTRALIZED and entry.wire != LONGTALK and (entry.is_lookalike or not self._is_checked):
+            entry = self._neutralize(entry)
         return self._wire.render(entry, self._quirks)
 
+    def _neutralize(self, entry: Entry) -> Entry:
+        """Return an entry without look-alikes of tags. The id of a result stays that of its call."""
+        native = neutralize_json(entry.native)
+        if entry.role == "tool" and native != entry.native:
+            seen = self._wire.view(entry.native)
+            native = neutralize_json(entry.native, keep=(seen.call_id, seen.name))
+        return msgspec.structs.replace(entry, native=native)
+
     def _is_bound_elsewhere(self, entry: Entry) -> bool:
-        return bool(entry.bound) and entry.bound != self._prefix.digest_after(self.pieces)
+        if not entry.bound:
+            return False
+        if self._prefix is None:
+            self._prefix = _Prefix(self._binding, self._wire.binds_prefix)
+        return entry.bound != self._prefix.digest_after(self.pieces)
 
     def build(self, runs: Sequence[Run], epoch: Epoch, mark: int, recalled: Recalled | None = None) -> Context:
         head = epoch.summary
         return Context(
             pieces=tuple(self.pieces),
-            manifest=tuple(merge_runs(_override_runs(self._transcript, runs, self.overrides))),
+            manifest=tuple(merge_runs(_override_runs(self._transcript, runs, self.overrides)))
+            if self.overrides or len(runs) > 1 or self._transcript.shed.number
+            else tuple(runs),
             mark=mark,
             binding=self._binding,
             binds=self._wire.binds_prefix,
@@ -298,7 +326,7 @@ def _override_runs(
     for run in runs:
         position = run.first
         inside = [other for other in others if run.first <= other.last and other.first <= run.last]
-        # The middle of many events has in the epoch the length of what is sent instead.
+        # For the middle of many events, the epoch has the length of the text that replaces it.
         if not inside and run.reason != MIDDLE:
             yield run
             continue
@@ -311,7 +339,7 @@ def _override_runs(
 
 
 def _cut_run(transcript: Transcript, run: Run, first: int, last: int) -> list[Run]:
-    """Return the run cut to these positions, in a list that is empty if there are none."""
+    """Return a list with the run cut to these positions, or an empty list if no positions are left."""
     if first > last:
         return []
     tokens = transcript.tokens(transcript.index_of(first), transcript.index_of(last + 1))

@@ -1,7 +1,7 @@
-"""What resending a conversation costs, and what each new epoch has cost and saved.
+"""The cost of resending a conversation, and the cost and savings of each new epoch.
 
 Costs are counted in uncached input tokens: such a token costs 1, a token read from the cache `Ratios.read`, and so on.
-This works for any price, and if no price is known.
+These units work at any price, and also if no price is known.
 
 Resending a token costs a cache read with each call, or a cache write if the cache has expired. A new epoch costs the
 call for a summary, and cache writes for its head and the exchanges that it keeps. By the balance rule, a new epoch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from longtalk.models.prices import Prices
 
 CACHE_SECONDS = 300
-"""How long a provider caches the beginning of a request, in seconds, if that is unknown."""
+"""The assumed number of seconds for which a provider caches the beginning of a request, if it is unknown."""
 
 
 class Ratios(msgspec.Struct, frozen=True):
@@ -41,9 +41,9 @@ class Ratios(msgspec.Struct, frozen=True):
 
 
 def compute_ratios(prices: Prices | None, tokens: int, *, caches: bool) -> Ratios:
-    """Return the ratios for a request of this many tokens; where no price is known, the usual ones.
+    """Return the ratios for a request of this many tokens; the usual ratios if no price is known.
 
-    A free model gets them too: what costs no money still costs time.
+    A free model gets the usual ratios too, because tokens that cost no money still cost time.
     """
     rates = prices.get_rates(tokens) if prices is not None else None
     usual = Ratios()
@@ -70,15 +70,15 @@ class Meter(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     at: int = 0
     """The time of the answer, in milliseconds since 1970."""
     carried: float = 0.0
-    """The amount spent in this epoch on resending what a summary could replace."""
+    """The amount spent in this epoch on resending exchanges that a summary could replace."""
     calls: int = 0
     """The number of model calls of the whole conversation."""
     saved: float = 0.0
-    """The savings of all epochs, not counting what they cost."""
+    """The total savings of all epochs, before subtracting their costs."""
 
 
 class CostReceipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The expected and actual costs and savings of an epoch that began to save money, in uncached input tokens."""
+    """The expected and the actual cost and savings of an epoch that began to save money, in uncached input tokens."""
 
     epoch: int
     """The start of the epoch: the number of entries before it."""
@@ -93,7 +93,7 @@ class CostReceipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     predicted: float
     """The expected cost of the summary call and the first request."""
     actual: float | None = None
-    """Their actual cost, from the provider's report; None until there is one."""
+    """The actual cost of both, from the provider's report; None until the provider has reported it."""
     ratios: Ratios
     """The relative costs of tokens; `ratios.unit` is the price of an uncached input token in US dollars."""
     calls_before: int = 0
@@ -103,7 +103,7 @@ class CostReceipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     calls: int = 0
     """The number of model calls in this epoch so far."""
     saved: float = 0.0
-    """The savings of these calls, not counting what the epoch cost."""
+    """The savings of these calls, before subtracting the cost of the epoch."""
 
     @property
     def spared(self) -> int:
@@ -130,8 +130,10 @@ def complete_receipts(records: Iterable[CostReceipt], meter: Meter | None) -> li
 
 
 NEAR_RATIO = 1.2
-"""A memory card is requested when this multiple of the price is reached. It is above 1, because many conversations end
-before the card would pay."""
+"""The multiple of a new epoch's price at which a memory card is requested.
+
+It is above 1, because many conversations end before a card would pay off.
+"""
 CARD_TOKENS = 150
 """The approximate number of tokens of a card that covers several exchanges."""
 CARD_REQUEST_TOKENS = 100
@@ -156,7 +158,7 @@ class CostComparison(msgspec.Struct, frozen=True):
 
     @property
     def near(self) -> bool:
-        """Whether the epoch should end as soon as the model has sent a card."""
+        """Whether a memory card should be requested now, so that the epoch can end when the card arrives."""
         return self.carried >= NEAR_RATIO * self.price
 
 
@@ -173,11 +175,12 @@ def compare_costs(
     length: int,
     card: bool = False,
 ) -> CostComparison:
-    """Apply the balance rule: compare the cost of going on with that of a new epoch.
+    """Compare the cost of continuing with the cost of a new epoch, by the balance rule.
 
-    All numbers are tokens: `preamble`, `head` (the present summary), `old` (what a new summary would replace), `recent`
-    (what stays and was sent before), `new` (what was not sent before) and `length` (of the new summary). With `card`
-    the new epoch needs no summary call, because a card inside an answer replaces it.
+    All numbers are tokens: `preamble`, `head` (the present summary), `old` (exchanges that a new summary would
+    replace), `recent` (exchanges that are kept and were sent before), `new` (entries that were not sent before) and
+    `length` (of the new summary). With `card` the new epoch needs no summary call, because a card inside an answer
+    replaces it.
     """
     rate = ratio.read if warm else ratio.write
     first = ratio.read * preamble + ratio.write * (length + recent + new)
@@ -185,7 +188,8 @@ def compare_costs(
     if card:
         call = least = CARD_REQUEST_TOKENS + ratio.output * CARD_TOKENS
     else:
-        # The summary call reads what the next request would have read, so only what is sent twice costs more.
+        # The summary call reads the same cache as the next request would, so only the tokens that are sent twice cost
+        # extra.
         call = rate * (preamble + head + old) + PROMPT_TOKENS + ratio.output * length
         least = ratio.output * length
     predicted = first if card else call + first

@@ -1,8 +1,8 @@
-"""Epochs: the turns that share one request head.
+"""Epochs: series of turns whose requests begin with the same head.
 
-An `Epoch` says how each entry that existed when it began is sent. Later entries are sent unchanged, so inside an epoch
-each request begins with the previous one. The newest epoch is a record of the transcript; without an epoch, everything
-is sent. `planning.py` decides when a new epoch begins.
+An `Epoch` says how each entry that existed when it began is sent. Later entries are sent unchanged, so within an epoch
+each request begins with the whole previous one. The newest epoch is a record of the transcript; if there is none, all
+entries are sent. `planning.py` decides when a new epoch begins.
 
 The tokens of an entry are counted when it is added. An `Anchor` records how many tokens the provider reported for the
 last request, so that only the entries after it have to be estimated.
@@ -10,7 +10,6 @@ last request, so that only the entries after it have to be estimated.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -19,7 +18,7 @@ from longtalk._util import json_bytes
 from longtalk.context.costs import CostReceipt, Meter
 from longtalk.errors import InputError
 from longtalk.memory.summary import OldEntry, Summary
-from longtalk.policies import Policy
+from longtalk.policies.base import Policy, fingerprint_policy
 from longtalk.transcript.manifest import EXCLUDED, Run
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.ranges import merge_spans
@@ -31,13 +30,16 @@ from longtalk.wires.protocol import Wire
 DATA = "memory"
 """The tag around the data that memory adds after a message."""
 _DOUBT = 300
-"""The weight of our own count, in tokens, when it is averaged with what the provider reports."""
+"""The weight of the local token count, in tokens, when it is averaged with the provider's report."""
 
 MOST_WINDOW = 10**9
 
 
 class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the entries before `start` are sent. All positions count from the beginning of the whole conversation."""
+    """How the entries before `start` are sent.
+
+    All positions are counted from the beginning of the whole conversation.
+    """
 
     policy: str
     """A fingerprint of the policy. A different policy ignores this epoch and starts from the whole conversation."""
@@ -50,7 +52,7 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
     summary: Summary | None = None
     """The summary or brief at the head, which replaces the oldest exchanges; None if there is none."""
     raw: int = 0
-    """The position from which all exchanges are sent."""
+    """The position from which all exchanges are sent unchanged."""
     current: int = 0
     """The position of the exchange that was the last one when the epoch began."""
     exchanges: int = 1
@@ -65,8 +67,13 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The positions of the entries that were pinned when the epoch began."""
     excluded: tuple[int, ...] = ()
     """The sorted positions of the entries whose exchanges were excluded when the epoch began. Their runs say so too."""
+    checked: bool = False
+    """Whether all entries with a look-alike of a tag are marked, so that none of the others has to be searched."""
     way: str = ""
-    """The capture mode of memory in this epoch, since tools are part of the cached prefix; empty without memory."""
+    """How the model reports lines for the brief in this epoch; empty without memory.
+
+    It does not change within an epoch, because tools are part of the cached prefix.
+    """
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -78,47 +85,57 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 def find_place(transcript: Transcript, name: str, what: str) -> Pin:
-    """Return where the entry with this id is, or the first one of the turn. `what` is done with it ("pinned")."""
+    """Return the position of the entry with this id, or of the first entry of the turn with this id.
+
+    `what` is a participle for error messages, such as "pinned".
+    """
     if not isinstance(name, str):
-        raise InputError(f"What is {what} is named by the id of an entry or a turn, not by {type(name).__name__}.")
+        raise InputError(
+            f"The exchange to be {what} must be named by the id of an entry or a turn, not by {type(name).__name__}."
+        )
     found = next((i for i, entry in enumerate(transcript) if name in (entry.id, entry.turn)), None)
     if found is None:
-        shed = " It may have left this state: `join` puts that back." if transcript.shed.number else ""
+        shed = " It may have left this state: `join` puts shed entries back." if transcript.shed.number else ""
         raise InputError(
-            f"There is no entry or turn {name!r} here: give the id of one of `reply.entries`, or `reply.turn_id`.{shed}"
+            f"No entry or turn {name!r} was found: pass the id of one of `reply.entries`, or `reply.turn_id`.{shed}"
         )
     return Pin(transcript.position(found), transcript[found].id, transcript[found].turn)
 
 
 def remove_place(places: Sequence[Pin], name: str, what: str, undone: str) -> list[Pin]:
-    """Return the places without those of an entry or a turn. `undone` is done with it, which was `what`."""
+    """Return the places without those of the entry or turn with this id.
+
+    `what` and `undone` are participles for error messages, such as "pinned" and "unpinned".
+    """
     if not isinstance(name, str):
-        raise InputError(f"What is {undone} is named by the id of an entry or a turn, not by {type(name).__name__}.")
+        raise InputError(
+            f"The exchange to be {undone} must be named by the id of an entry or a turn, not by {type(name).__name__}."
+        )
     left = [pin for pin in places if name not in (pin.entry, pin.turn) and name.rpartition("-")[0] != pin.turn]
     if len(left) == len(places):
-        raise InputError(f"{name!r} is not {what}.")
+        raise InputError(f"{name!r} is not {what}: pass the id of an entry or a turn that is.")
     return left
 
 
 class TurnSuffix(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The text after the message of one turn. Later requests of the epoch keep it if later entries depend on it."""
+    """The text after the message of one turn. Later requests of the epoch repeat it if later entries depend on it."""
 
     text: str
     place: int
-    """The number of entries of the conversation before the suffix."""
+    """The number of entries of the conversation that precede the suffix."""
     tokens: int = 0
     """The number of tokens, as counted locally."""
     data: str = ""
     """The data that memory added before the instruction."""
 
     def pieces(self, wire: Wire) -> list[bytes]:
-        """Return the suffix as messages of a wire."""
+        """Return the suffix as messages in the format of a wire."""
         data = [wire.quote(DATA, self.data)] if self.data else []
         return [*data, wire.write_instruction(self.text)] if self.text else data
 
 
 class Anchor(msgspec.Struct, frozen=True):
-    """The length of a request as the provider reported it, next to our own count."""
+    """The length of a request as reported by the provider, together with the local count."""
 
     epoch: int
     """The start of the epoch that the request belongs to."""
@@ -127,7 +144,10 @@ class Anchor(msgspec.Struct, frozen=True):
     counted: int
     reported: int
     refused: bool = False
-    """Whether the provider refused the request as too long. Such a report is used however far off our count is."""
+    """Whether the provider refused the request as too long.
+
+    Such a report is used however much the local count differs.
+    """
 
     @property
     def scale(self) -> float:
@@ -136,12 +156,8 @@ class Anchor(msgspec.Struct, frozen=True):
 
     @property
     def is_plausible(self) -> bool:
-        """Whether the report can be true. Some servers report zeros, only uncached tokens, or sums of all turns."""
+        """Whether the report is plausible. Some servers report zeros, only uncached tokens, or sums over all turns."""
         return 0 < self.counted <= 2 * self.reported <= 2 * (4 * self.counted + 4_000)
-
-
-def fingerprint_policy(policy: Policy) -> str:
-    return hashlib.sha256(repr(policy).encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def merge_runs(runs: Iterable[Run]) -> list[Run]:
@@ -157,7 +173,7 @@ def merge_runs(runs: Iterable[Run]) -> list[Run]:
 
 
 def find_epoch(transcript: Transcript, policy: str) -> Epoch:
-    """Return the newest epoch if it is of this policy and consistent, else the epoch that sends everything."""
+    """Return the newest epoch if it belongs to this policy and is consistent, else an epoch that sends all entries."""
     epoch = transcript.records.read_latest("epoch", Epoch)
     if epoch is None or epoch.policy != policy or not _is_sound(epoch, transcript):
         return Epoch(policy)
@@ -165,7 +181,7 @@ def find_epoch(transcript: Transcript, policy: str) -> Epoch:
 
 
 def _is_sound(epoch: Epoch, transcript: Transcript) -> bool:
-    """Return True if an epoch covers each entry before its start once, in order, and no entry that does not exist."""
+    """Return True if the runs of an epoch cover each entry before its start exactly once, in order."""
     ends = [0, *(run.last + 1 for run in epoch.runs)]
     follows = all(run.first == end <= run.last for run, end in zip(epoch.runs, ends[:-1], strict=True))
     stays = [0, *(position for pair in epoch.pinned for position in pair), epoch.raw, epoch.current, epoch.start]
@@ -180,11 +196,10 @@ def _is_sound(epoch: Epoch, transcript: Transcript) -> bool:
 
 
 def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
-    """Return True if an epoch separates no answer from its message and no tool result from its call."""
+    """Return True if an epoch separates no answer from its message, and no tool result from its call."""
 
     def role(position: int) -> str:
-        i = transcript.index_of(position)
-        return transcript[i].role if 0 <= i < len(transcript) else ""
+        return transcript.role(transcript.index_of(position))
 
     borders = {epoch.raw, epoch.current, *(position for pair in epoch.pinned for position in pair)}
     for run in epoch.runs:
@@ -200,7 +215,7 @@ def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
                 return False
         elif run.verdict == "left_out":
             borders |= {run.first, run.last + 1}
-    # What a conversation begins with has no question before it.
+    # The first entries of a conversation may be answers without a question.
     return all(role(position) not in ANSWERS for position in borders if position > 0)
 
 
@@ -209,10 +224,11 @@ def _is_cut(run: Run, role: str) -> bool:
 
 
 def begin_epoch(transcript: Transcript, epoch: Epoch) -> Transcript:
-    """Return the transcript with a new epoch recorded. Kept suffixes of the previous epoch are removed.
+    """Return the transcript with a new epoch recorded, and without the kept suffixes of the previous epoch.
 
-    Those of the current exchange stay, unless they may quote text recalled from an exchange that is excluded now.
+    Suffixes of the current exchange are kept, unless they may quote an exchange that is excluded now.
     """
+    epoch = msgspec.structs.replace(epoch, checked=is_checked(transcript))
     standing = transcript.records
     last = standing.read_latest("epoch", Epoch)
     goes_on = epoch.excluded == (last.excluded if last is not None else ())
@@ -225,22 +241,35 @@ def begin_epoch(transcript: Transcript, epoch: Epoch) -> Transcript:
     return transcript.with_records(records).add_record("epoch", json_bytes.encode(epoch), replace=True)
 
 
+def is_checked(transcript: Transcript) -> bool:
+    """Return True if all entries of a conversation with a look-alike of a tag are marked.
+
+    Its first entry says so. If that is not here, the newest epoch does.
+    """
+    if transcript.is_checked or not transcript.position(0):
+        return transcript.is_checked
+    epoch = transcript.records.read_latest("epoch", Epoch)
+    return epoch is not None and epoch.checked
+
+
 def map_kept_suffixes(transcript: Transcript, epoch: Epoch) -> dict[int, TurnSuffix]:
     """Return the kept suffixes of this epoch, by the number of entries of this transcript before each."""
-    suffixes = {
-        transcript.index_of(suffix.place - 1) + 1: suffix for suffix in list_kept_suffixes(transcript, epoch.current)
-    }
+    kept = list_kept_suffixes(transcript, epoch.current)
+    if not kept:
+        return {}
+    suffixes = {transcript.index_of(suffix.place - 1) + 1: suffix for suffix in kept}
     # Nothing may stand between a call and its results.
     return {at: suffix for at, suffix in suffixes.items() if at >= len(transcript) or transcript[at].role != "tool"}
 
 
 def list_kept_suffixes(transcript: Transcript, current: int) -> list[TurnSuffix]:
     """Return the kept suffixes after a position."""
-    return [suffix for suffix in transcript.records.read_all("aside", TurnSuffix) if suffix.place > current]
+    found = transcript.records.read_all("aside", TurnSuffix)
+    return [suffix for suffix in found if suffix.place > current] if found else found
 
 
 class NotRecalled:
-    """The positions of the entries that are not recalled: the request contains them, or they are excluded."""
+    """The positions of entries that must not be recalled, because the request contains them or they are excluded."""
 
     def __init__(self, epoch: Epoch, size: int) -> None:
         spans = [(run.first, run.last + 1) for run in epoch.runs if not run.is_gone or run.reason == EXCLUDED]
@@ -251,7 +280,7 @@ class NotRecalled:
 
 
 def list_unreachable(transcript: Transcript, policy: Policy) -> list[tuple[int, int]]:
-    """Return the spans of entries that no later turn will send, as pairs of indexes (first, stop): whole exchanges.
+    """Return the spans of whole exchanges that no later turn will send, as pairs of indexes (first, stop).
 
     Excluded exchanges are not among them, because they can be included again.
     """
@@ -262,12 +291,12 @@ def list_unreachable(transcript: Transcript, policy: Policy) -> list[tuple[int, 
 
 
 def record_anchor(transcript: Transcript, anchor: Anchor) -> Transcript:
-    """Return the transcript with the length of its last request recorded."""
+    """Return the transcript with the reported length of its last request recorded."""
     return transcript.add_record("anchor", json_bytes.encode(anchor), replace=True)
 
 
 def record_meter(transcript: Transcript, meter: Meter, usage: Usage, *, at: int) -> Transcript:
-    """Return the transcript with the cost of a model call recorded, and in the receipt of the epoch if it began one."""
+    """Return the transcript with the cost of a model call recorded, also in the epoch's receipt if it has one."""
     transcript = transcript.add_record("meter", json_bytes.encode(msgspec.structs.replace(meter, at=at)), replace=True)
     receipt = transcript.records.read_latest("receipt", CostReceipt)
     if receipt is None or receipt.actual is not None or receipt.epoch != meter.epoch or not usage.input:
@@ -284,14 +313,14 @@ def record_meter(transcript: Transcript, meter: Meter, usage: Usage, *, at: int)
 
 
 def list_covered(epoch: Epoch, stop: int) -> tuple[tuple[int, int], ...]:
-    """Return the spans that a summary covers if it is made of all that an epoch sends before position `stop`."""
+    """Return the spans that a summary of everything that an epoch sends before position `stop` would cover."""
     sent = [(run.first, min(run.last + 1, stop)) for run in epoch.runs if not run.is_gone]
     summarised = epoch.summary.covers if epoch.summary else ()
     return tuple(merge_spans((*summarised, *sent, (epoch.start, stop))))
 
 
 def list_replaced(transcript: Transcript, epoch: Epoch, stop: int) -> list[Entry]:
-    """Return the entries that a summary up to a position replaces in an epoch, besides the present summary."""
+    """Return the entries that a summary up to position `stop` would replace, besides the present summary."""
     summary = epoch.summary
     positions = [position for span in list_covered(epoch, stop) for position in range(*span)]
     new = [each for each in positions if summary is None or not summary.covers_range(each, each + 1)]
@@ -299,7 +328,7 @@ def list_replaced(transcript: Transcript, epoch: Epoch, stop: int) -> list[Entry
 
 
 def to_old_entries(entries: Iterable[Entry]) -> list[OldEntry]:
-    """Return entries in the form in which a function of the app gets them."""
+    """Return entries in the form in which the app's summary function receives them."""
     return [OldEntry(entry.id, entry.role, describe_entry(entry)[0], entry.at) for entry in entries]
 
 
@@ -314,6 +343,6 @@ def record_summary(transcript: Transcript, summary: Summary, last: str) -> Trans
 
 
 def read_windows(transcript: Transcript) -> dict[str, int]:
-    """Return the windows that this conversation has learned from refusals, in tokens, by model."""
+    """Return the windows that this conversation has learned from refused requests, in tokens, by model."""
     learned = transcript.records.read_latest("window", dict[str, int])
-    return {model: window for model, window in (learned or {}).items() if 0 < window <= MOST_WINDOW}
+    return {model: window for model, window in learned.items() if 0 < window <= MOST_WINDOW} if learned else {}

@@ -10,7 +10,10 @@ from longtalk.transcript.transcript import Transcript
 
 
 def exclude(transcript: Transcript, name: str) -> Transcript:
-    """Return the transcript with the exchange of an entry or a turn excluded. Raises `InputError` while it goes on."""
+    """Return the transcript with the exchange of an entry or a turn excluded.
+
+    Raise `InputError` if the exchange is not complete yet.
+    """
     place = find_place(transcript, name, "excluded")
     places = read_exclusions(transcript)
     if place in places:
@@ -18,16 +21,16 @@ def exclude(transcript: Transcript, name: str) -> Transcript:
     first, stop = transcript.exchanges()[-1]
     if place.place >= transcript.position(first):
         if transcript.turns and transcript.turns[-1].status == "running":
-            raise InputError(f"{name!r} can't be excluded before its turn has ended.")
+            raise InputError(f"{name!r} can't be excluded before its turn has ended: wait for the end of the turn.")
         if all(transcript[i].kind == "event" for i in range(first, stop)):
             raise InputError(
-                f"{name!r} can't be excluded yet: it belongs to the exchange that the next message begins."
+                f"{name!r} can't be excluded yet, because it belongs to the exchange that the next message begins."
             )
     return transcript.add_record("excluded", json_bytes.encode([*places, place]), replace=True)
 
 
 def include(transcript: Transcript, name: str) -> Transcript:
-    """Return the transcript with the exchange of an entry or a turn no longer excluded."""
+    """Return the transcript without the exclusion of this entry or turn."""
     left = remove_place(read_exclusions(transcript), name, "excluded", "included")
     return transcript.add_record("excluded", json_bytes.encode(left), replace=True)
 
@@ -39,7 +42,8 @@ def read_exclusions(transcript: Transcript) -> list[Pin]:
 
 def list_excluded_positions(transcript: Transcript) -> tuple[int, ...]:
     """Return the positions of the entries whose exchanges are excluded, sorted."""
-    return tuple(sorted({each.place for each in read_exclusions(transcript)}))
+    found = transcript.records.read_latest("excluded", list[Pin])
+    return tuple(sorted({each.place for each in found})) if found else ()
 
 
 def list_excluded_spans(epoch: Epoch) -> list[tuple[int, int]]:
@@ -48,7 +52,7 @@ def list_excluded_spans(epoch: Epoch) -> list[tuple[int, int]]:
 
 
 def is_in_head(epoch: Epoch, positions: tuple[int, ...]) -> bool:
-    """Return True if the head of an epoch may quote one of these entries or tell of it."""
+    """Return True if the head of an epoch may quote or summarize one of these entries."""
     covered = epoch.summary.covers if epoch.summary is not None else ()
     digested = [(run.first, run.last + 1) for run in epoch.runs if run.is_gone] if epoch.lines else []
     return any(first <= position < stop for first, stop in (*covered, *digested) for position in positions)

@@ -1,4 +1,4 @@
-"""The epoch that sends a view, which the strategies of a policy have made shorter."""
+"""Make the epoch that sends a view, after the strategies of a policy have shortened it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from longtalk.transcript.transcript import Transcript
 def make_epoch(
     view: View, before: Epoch, reason: str, pins: tuple[int, ...], excluded: tuple[int, ...] | None = None
 ) -> Epoch:
-    """Return the epoch that sends this view, to follow the epoch `before`. `excluded` are as for `make_view`."""
+    """Return the epoch that sends this view and follows the epoch `before`.
+
+    `excluded` means the same as for `make_view`.
+    """
     spans = list_excluded_spans(before) if excluded is None else _find_exchanges(view.transcript, excluded)
-    # What was left out before may not be here any more, or not all of it.
+    # Entries that were left out before may no longer be in the transcript, or only some of them.
     gone = [
         (run.first, max(0, run.tokens - view.count_tokens(run.first, run.last))) for run in before.runs if run.is_gone
     ]

@@ -6,7 +6,7 @@ grow with the conversation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from longtalk._util import json_bytes
@@ -19,11 +19,21 @@ if TYPE_CHECKING:
     from longtalk.models.prices import Cost
 
 MAX_STORED_RUNS = 8
-"""A manifest with more runs than this leaves out those that its epoch has."""
+"""The number of runs above which a manifest omits the runs that are also in its epoch."""
 
 
-def encode_manifest(context: Context, transcript: Transcript, cost: Cost | None = None) -> bytes:
-    """Return a context's manifest as JSON for the store, which also has the newest epoch of the transcript."""
+def encode_manifest(
+    context: Context,
+    transcript: Transcript,
+    cost: Cost | None = None,
+    *,
+    calls: Sequence[dict[str, Any]] = (),
+    settings: str = "",
+) -> bytes:
+    """Return a context's manifest as JSON for the store, which also has the newest epoch of the transcript.
+
+    `calls` and `settings` are as for `StoredManifest`.
+    """
     runs = context.manifest
     epoch = transcript.records.read_latest("epoch", Epoch) if len(runs) > MAX_STORED_RUNS else None
     if epoch is not None and epoch.start == context.epoch:
@@ -31,8 +41,8 @@ def encode_manifest(context: Context, transcript: Transcript, cost: Cost | None 
         runs = since if _prepend_epoch_runs(epoch, since) == runs else runs
     fields = tuple(map(_to_fields, runs))
     spent = cost.total if cost else None
-    memory = (context.brief, context.outline, context.recall)
-    return json_bytes.encode(StoredManifest(context.tokens, context.epoch, fields, spent, context.summary, *memory))
+    sizes = (context.tokens, context.epoch, fields, spent, context.summary, context.brief, context.outline)
+    return json_bytes.encode(StoredManifest(*sizes, context.recall, tuple(calls), settings))
 
 
 def restore_runs(manifest: StoredManifest, epochs: Mapping[int, Epoch]) -> tuple[Run, ...]:
@@ -53,6 +63,6 @@ def _from_fields(
 
 
 def _prepend_epoch_runs(epoch: Epoch, runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    """Return the runs, after those of the epoch that end before them."""
+    """Return the runs, preceded by those runs of the epoch that end before them."""
     first = runs[0].first if runs else epoch.start
     return (*(run for run in epoch.runs if run.last < first), *runs)

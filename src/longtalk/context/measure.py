@@ -1,7 +1,7 @@
-"""The length of the next request, and the view of it that policies shorten.
+"""Measure the next request, and make the view of it that policies shorten.
 
-A `RequestEstimate` uses counts that exist already, so it costs the same however long the conversation is. A view walks
-through everything that is sent.
+A `RequestEstimate` uses existing counts, so it costs the same however long the conversation is. A view reads every
+entry that is sent.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from longtalk.models.prices import Prices
 
 MAX_ANSWER_ROOM = 4_096
-"""The most tokens of a window that are kept free for an answer of unknown length; an eighth of a smaller window is."""
+"""The maximum number of tokens reserved for an answer of unknown length. Small windows reserve an eighth."""
 UNKNOWN_WINDOW = 32_000
-"""The assumed size of a window that is unknown."""
+"""The number of tokens that is assumed for an unknown window."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """The model, its limits and prices, and the size of what surrounds the conversation in a request."""
+    """The model with its limits and prices, and the sizes of the other parts of a request."""
 
     wire: Wire
     counter: Counter
@@ -59,13 +59,13 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     prices: Prices | None = None
     """The prices of a model call; None if they are unknown."""
     prices_unknown: str = ""
-    """Why the prices are unknown."""
+    """The reason why the prices are unknown; empty if they are known."""
     caches: bool = True
     """Whether the provider caches the beginning of a request."""
     cache_seconds: int | None = None
-    """How long the provider caches it, in seconds; None if that is unknown."""
+    """The number of seconds for which the provider caches it; None if unknown."""
     now: int = 0
-    """The time, in milliseconds since 1970."""
+    """The current time, in milliseconds since 1970."""
 
     @property
     def room(self) -> int | None:
@@ -74,7 +74,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestEstimate:
-    """The length of the next request in the present epoch, computed from counts without walking through the entries."""
+    """The length of the next request in the present epoch, computed from counts, without reading the entries."""
 
     def __init__(self, transcript: Transcript, epoch: Epoch, terms: Terms) -> None:
         self.transcript = transcript
@@ -88,14 +88,15 @@ class RequestEstimate:
         """Whether resending has cost as much as a new epoch."""
         self.near = False
         """Whether a memory card should be requested."""
-        since = transcript.index_of(epoch.start)
-        self.messages = epoch.messages + len(transcript) - since
-        self.counted = terms.fixed + epoch.tokens + transcript.tokens(since, len(transcript))
-        self.counted += count_kept_suffixes(transcript, epoch.current)
+        since, end = transcript.index_of(epoch.start), len(transcript)
+        self.messages = epoch.messages + end - since
+        self.counted = terms.fixed + epoch.tokens + transcript.tokens(since, end)
+        for suffix in list_kept_suffixes(transcript, epoch.current):
+            self.counted += max(0, suffix.tokens)
         self.tokens = self.counted
         self._window = terms.window or UNKNOWN_WINDOW
         self.guessed = False
-        """Whether a trigger asked for the window."""
+        """Whether a trigger has read the window, which may be an assumption."""
         anchor = transcript.records.read_latest("anchor", Anchor)
         if anchor is None or anchor.model != terms.model:
             return
@@ -122,7 +123,7 @@ class RequestEstimate:
         return old > length and self.compaction_pays
 
     def brief_pays(self, recent: int, length: int) -> bool:
-        """Return True if a new epoch with the brief pays, and a card or a summary can replace the older exchanges."""
+        """Return True if a new epoch with the brief would save money and a card or summary covers older exchanges."""
         before = self._raw[:-1]
         lengths = [self._tokens(first, stop) for first, stop in before]
         number = len(before) - count_recent(lengths, recent, whole=recent)
@@ -136,7 +137,7 @@ class RequestEstimate:
 
     @cached_property
     def _raw(self) -> list[tuple[int, int]]:
-        """The exchanges that are sent unchanged, up to the end."""
+        """The exchanges that are sent unchanged, up to the end of the conversation."""
         found = self.transcript.exchanges(self.transcript.index_of(self.epoch.raw))
         return [(first, stop) for first, stop in found if not _is_inside(self._excluded, first)]
 
@@ -147,7 +148,7 @@ class RequestEstimate:
 
     def _tokens(self, start: int, stop: int) -> int:
         """Return the tokens of what is sent of these entries."""
-        counted = self.transcript.tokens(start, max(start, stop))
+        counted = self.transcript.tokens(start, stop) if start < stop else 0
         for first, end in self._excluded:
             counted -= self.transcript.tokens(max(start, first), max(start, first, min(stop, end)))
         return round(self.scale * counted)
@@ -160,7 +161,10 @@ class RequestEstimate:
         return round(self.scale * max(0, self.counted - self.terms.fixed - current))
 
     def _compare_costs(self, stay: int, length: int, *, card: bool = False) -> int:
-        """Compare costs with a new epoch that keeps all from `stay` on; return how many tokens it would leave out."""
+        """Record what the current epoch costs, compared with a new epoch that keeps all entries from index `stay` on.
+
+        Return the number of tokens that the new epoch would leave out.
+        """
         transcript, epoch, terms = self.transcript, self.epoch, self.terms
         raw = transcript.index_of(epoch.raw)
         last = transcript.records.read_latest("meter", Meter) or Meter(epoch=0, model="", preamble="", size=0)
@@ -236,7 +240,7 @@ def make_view(estimate: RequestEstimate, pins: tuple[int, ...], excluded: tuple[
         latest_summary=_read_summary(transcript),
         compaction_pays=estimate.compaction_pays,
     )
-    # What was pinned or included since may be anywhere.
+    # Exchanges that were pinned or included since the epoch began may be anywhere in the conversation.
     is_known = has_all_pins(epoch, pins) and not included
     exchanges = transcript.exchanges(transcript.index_of(epoch.raw) if is_known else 0)
     spans = [(transcript.position(first), transcript.position(stop - 1) + 1) for first, stop in exchanges]
@@ -254,7 +258,7 @@ def make_view(estimate: RequestEstimate, pins: tuple[int, ...], excluded: tuple[
         is_back = is_pinned or has_any_between(included, first, stop)
         if first < epoch.raw and not is_back and (first, stop) not in stay:
             continue
-        # What is pinned since goes whole from now on.
+        # Exchanges that were pinned since the epoch began are sent unchanged from now on.
         is_new = has_any_between(new, first, stop)
         inside = shaped[bisect_left(starts, first) : bisect_left(starts, stop)]
         altered = [] if is_new else [run for run in inside if run.last < stop]
@@ -263,7 +267,7 @@ def make_view(estimate: RequestEstimate, pins: tuple[int, ...], excluded: tuple[
 
 
 def _read_summary(transcript: Transcript) -> Summary | None:
-    """Return the newest summary, or None if there is none or it tells of what is excluded."""
+    """Return the newest summary, or None if there is none or it covers an excluded exchange."""
     found = transcript.records.read_latest("summary", Summary)
     if found is None or not found.is_consistent_with(transcript.size):
         return None
@@ -291,7 +295,7 @@ def has_any_between(positions: Sequence[int], first: int, stop: int) -> bool:
 
 def count_kept_suffixes(transcript: Transcript, current: int) -> int:
     """Return the tokens of the kept suffixes after this position."""
-    return sum(max(0, suffix.tokens) for suffix in list_kept_suffixes(transcript, current))
+    return sum([max(0, suffix.tokens) for suffix in list_kept_suffixes(transcript, current)])
 
 
 def find_current_exchange(transcript: Transcript, epoch: Epoch) -> int:
@@ -314,11 +318,14 @@ def read_pins(transcript: Transcript) -> list[Pin]:
 
 def list_pinned_positions(transcript: Transcript) -> tuple[int, ...]:
     """Return the positions of the pinned entries, sorted."""
-    return tuple(sorted({pin.place for pin in read_pins(transcript)}))
+    pins = transcript.records.read_latest("pins", list[Pin])
+    return tuple(sorted({pin.place for pin in pins})) if pins else ()
 
 
 def has_all_pins(epoch: Epoch, pins: tuple[int, ...]) -> bool:
     """Return True if the epoch sends all that is pinned."""
+    if not pins:
+        return True
     whole = epoch.start if any(map(_is_special, epoch.runs)) else epoch.raw
     known = set(epoch.pins)
     return all(pin in known or pin >= whole for pin in pins)

@@ -1,4 +1,4 @@
-"""Pins: entries whose exchanges stay in every request while they fit."""
+"""Pins: entries whose exchanges are part of every request as long as they fit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from longtalk.transcript.transcript import Transcript
 
 
 def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Transcript:
-    """A transcript in which an entry is pinned, by its id or its turn's.
+    """Return the transcript with an entry pinned, given the id of the entry or of its turn.
 
-    The exchanges that are pinned must leave room: together they may take no more than what a cut leaves.
+    Raise `PinRefused` if all pinned exchanges together would exceed the size that a cut leaves.
     """
     pin = find_place(transcript, name, "pinned")
     if pin in read_pins(transcript):
@@ -27,13 +27,14 @@ def pin(transcript: Transcript, name: str, policy: Policy, terms: Terms) -> Tran
     full = [str(each.to) for each in list_compactors(policy, terms) if each.to.fires(view)]
     if full:
         raise PinRefused(
-            f"{name!r} can't be pinned: all that is pinned and the current exchange would be {' and '.join(full)}, "
-            "which is what a cut leaves. Unpin something, or raise the policy's limit."
+            f"{name!r} can't be pinned: together, the pinned exchanges and the current one would be "
+            f"{' and '.join(full)}, "
+            "which is the size that the policy cuts to. Unpin another entry, or raise the policy's limit."
         )
     return transcript.add_record("pins", json_bytes.encode(pins), replace=True)
 
 
 def unpin(transcript: Transcript, name: str) -> Transcript:
-    """A transcript in which an entry is not pinned any more, nor any other of its turn."""
+    """Return the transcript without the pins of an entry or a turn, given its id."""
     left = remove_place(read_pins(transcript), name, "pinned", "unpinned")
     return transcript.add_record("pins", json_bytes.encode(left), replace=True)

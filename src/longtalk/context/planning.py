@@ -1,9 +1,9 @@
-"""When a new epoch begins, and what it keeps.
+"""Decide when a new epoch begins, and what it keeps.
 
-`make_plan` estimates the length of the next request, which costs the same however long the conversation is. If a limit
-of the policy or the model's window is exceeded, the policy's compactors shorten a view of what is sent now, and the
-shorter view becomes the new epoch. A new epoch also begins if a pinned exchange is not part of the present one, or if
-an exchange was excluded or included.
+`make_plan` estimates the length of the next request, which takes the same time however long the conversation is. If a
+limit of the policy or the model's window is exceeded, the policy's compactors shorten a view of what is sent now, and
+the shorter view becomes the new epoch. A new epoch also begins if a pinned exchange is not part of the present one, or
+if an exchange was excluded or included.
 
 A policy may ask for a summary (`Plan.summary_request`). The caller has it written, records it and plans again.
 """
@@ -17,8 +17,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.context.costs import CostReceipt, Meter, Ratios
-from longtalk.context.epochs import Epoch, begin_epoch, find_epoch, fingerprint_policy, list_kept_suffixes
+from longtalk.context.costs import CostReceipt, Meter
+from longtalk.context.epochs import Epoch, begin_epoch, find_epoch, list_kept_suffixes
 from longtalk.context.exclusions import is_in_head, list_excluded_positions
 from longtalk.context.make_epoch import make_epoch
 from longtalk.context.measure import (
@@ -32,21 +32,28 @@ from longtalk.context.measure import (
     list_pinned_positions,
     make_view,
 )
+from longtalk.context.plan_reports import (
+    describe_fixed,
+    make_receipt,
+    render_count,
+    report_assumed_prices,
+    report_shortened,
+)
 from longtalk.errors import ContextOverflow, InputError
 from longtalk.memory.brief.record import CardKind, read_brief_record
 from longtalk.memory.summary import SummaryRequest
 from longtalk.notices import Notice
-from longtalk.policies.base import BriefKeeper, Compactor, Policy, Trigger, find_brief_keeper
+from longtalk.policies.base import BriefKeeper, Compactor, Policy, Trigger, read_rules
 from longtalk.policies.limits import OverTokens
 from longtalk.policies.token_budget import make_limit_compactor
-from longtalk.policies.view import Block, View
-from longtalk.transcript.manifest import CUT, EXCLUDED, MIDDLE
+from longtalk.policies.view import View
+from longtalk.transcript.manifest import EXCLUDED
 from longtalk.transcript.transcript import Transcript
 
 SummaryMoment: TypeAlias = Literal["before", "after"] | None
-"""When a summary can be written: before the next call, or after an answer. None: not now."""
+"""When a summary can be written: before the next call, after an answer, or (None) not now."""
 _ROUNDS = 8
-"""How many times the limits are checked again, since one compactor may undo the work of another."""
+"""The maximum number of times that the limits are checked again, because one compactor may undo the work of another."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -70,7 +77,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def apply_plan(transcript: Transcript, plan: Plan) -> Transcript:
-    """Return the transcript with the epoch of a plan recorded, if the plan begins one."""
+    """Return the transcript with the epoch of a plan recorded, if the plan begins a new one."""
     if not plan.begins:
         return transcript
     transcript = begin_epoch(transcript, plan.epoch)
@@ -80,29 +87,34 @@ def apply_plan(transcript: Transcript, plan: Plan) -> Transcript:
 
 
 def make_plan(
-    transcript: Transcript, policy: Policy, terms: Terms, *, settled: bool = False, may_ask: bool = False
+    transcript: Transcript,
+    policy: Policy,
+    terms: Terms,
+    *,
+    settled: bool = False,
+    may_ask: bool = False,
+    present: Epoch | None = None,
 ) -> Plan:
     """Return a plan with the present epoch or a new one.
 
-    A new one begins if a limit is exceeded, or if an exchange was pinned, excluded or included since the last request.
+    A new epoch begins if a limit is exceeded, or if an exchange was pinned, excluded or included since the last
+    request.
 
     `settled` says that a turn has ended; then its exchange is not cut, because the next turn may leave it out as a
-    whole. With `may_ask` the policy may request a summary first.
+    whole. With `may_ask` the policy may request a summary first. `present` is the present epoch, if it is known.
     """
+    rules = read_rules(policy)
+    keeper = rules.keeper
+    if present is None:
+        present = find_epoch(transcript, rules.fingerprint)
     pins = list_pinned_positions(transcript)
-    present = find_epoch(transcript, fingerprint_policy(policy))
     epoch = _follow_exclusions(transcript, present, terms, pins)
-    compactors = list_compactors(policy, terms, settled=settled)
+    compactors = list_compactors(rules, terms, settled=settled)
     estimate = RequestEstimate(transcript, epoch, terms)
     fired = _find_fired(compactors, estimate)
-    for each in compactors:
-        if _compares_costs(each.over):
-            # Costs are compared even if another trigger fires first.
-            each.over.fires(estimate)
-    keeper = find_brief_keeper(policy)
-    beside = [suffix.data for suffix in list_kept_suffixes(transcript, epoch.current)]
     stale = None
     if keeper is not None:
+        beside = [suffix.data for suffix in list_kept_suffixes(transcript, epoch.current)]
         leaves_out = any(run.is_gone and run.reason != EXCLUDED for run in epoch.runs)
         if keeper.needs_new_head(epoch.summary, transcript, terms.counter, beside, leaves_out=leaves_out):
             stale = keeper
@@ -117,23 +129,24 @@ def make_plan(
         plan = _add_card_request(plan, keeper, estimate, settled=settled)
     if estimate.meter is None:
         return plan
-    # An epoch that lets go of nothing carries on.
+    # In a new epoch that leaves nothing out, the amount spent on resending keeps growing.
     carried = 0.0 if plan.begins and plan.epoch.raw != epoch.raw else estimate.meter.carried
     meter = msgspec.structs.replace(estimate.meter, epoch=plan.epoch.start, carried=carried)
     return msgspec.structs.replace(
-        plan, meter=meter, notices=(*plan.notices, *_report_assumed_prices(estimate, settled=settled))
+        plan, meter=meter, notices=(*plan.notices, *report_assumed_prices(estimate, settled=settled))
     )
 
 
 def _follow_exclusions(transcript: Transcript, epoch: Epoch, terms: Terms, pins: tuple[int, ...]) -> Epoch:
-    """Return the epoch, or one to follow it if exchanges were excluded or included since.
+    """Return the epoch, or a new one if exchanges were excluded or included since the epoch began.
 
-    If its head may tell of what is excluded now, all that is there goes, as under a new policy.
+    If the head of the epoch may quote an exchange that is excluded now, the new epoch starts from the whole
+    conversation.
     """
     excluded = list_excluded_positions(transcript)
     if not excluded and not epoch.excluded:
         return epoch
-    # What is current is sent.
+    # The current exchange is always sent.
     current = find_current_exchange(transcript, epoch)
     excluded = tuple(place for place in excluded if place < current)
     if excluded == epoch.excluded:
@@ -144,13 +157,19 @@ def _follow_exclusions(transcript: Transcript, epoch: Epoch, terms: Terms, pins:
 
 
 def _find_fired(compactors: Sequence[Compactor], estimate: RequestEstimate) -> Compactor | None:
-    """Return the first compactor that fires. Then `estimate.guessed` says whether that one asked for the window."""
+    """Return the first compactor that fires. Then `estimate.guessed` says whether that one asked for the window.
+
+    Costs are compared even if another trigger fires first.
+    """
+    fired, guessed = None, False
     for each in compactors:
-        estimate.guessed = False
-        if each.over.fires(estimate):
-            return each
-    estimate.guessed = False
-    return None
+        if fired is None or _compares_costs(each.over):
+            estimate.guessed = False
+            fires = each.over.fires(estimate)
+            if fired is None and fires:
+                fired, guessed = each, estimate.guessed
+    estimate.guessed = guessed
+    return fired
 
 
 def _compares_costs(trigger: Trigger) -> bool:
@@ -158,7 +177,7 @@ def _compares_costs(trigger: Trigger) -> bool:
 
 
 def _add_card_request(plan: Plan, keeper: BriefKeeper, estimate: RequestEstimate, *, settled: bool) -> Plan:
-    """Return the plan with the capture mode of a new epoch, and with the memory card to request."""
+    """Return the plan with the capture mode of its new epoch, if it begins one, and with the memory card to request."""
     record = read_brief_record(estimate.transcript)
     if plan.begins:
         epoch = msgspec.structs.replace(plan.epoch, way=record.capture_mode or keeper.capture)
@@ -177,24 +196,8 @@ def _span_from(transcript: Transcript, position: int) -> tuple[int, int]:
     return transcript.index_of(position), len(transcript)
 
 
-def _report_assumed_prices(estimate: RequestEstimate, *, settled: bool) -> list[Notice]:
-    """Return a notice, in a list, if prices have to be assumed and this is the first call of a model."""
-    last = estimate.transcript.records.read_latest("meter", Meter)
-    terms = estimate.terms
-    if terms.prices is not None or settled or (last is not None and last.model == terms.model):
-        return []
-    usual = Ratios()
-    why = f": {terms.prices_unknown}" if terms.prices_unknown else ""
-    text = (
-        f"The prices of {terms.model} are unknown{why}. It is assumed that a token read from the cache costs "
-        f"{usual.read} of one that is sent again, one written to it {usual.write} and one received {usual.output:g}. "
-        "Set the prices with longtalk.models.register(…)."
-    )
-    return [Notice("prices_assumed", text)]
-
-
 class _OverWindow(OverTokens, frozen=True):
-    """A trigger that fires when the model's window has no room for an answer."""
+    """A trigger that fires when the request leaves no room in the model's window for an answer."""
 
     def __str__(self) -> str:
         return "more than fits into the window"
@@ -203,6 +206,8 @@ class _OverWindow(OverTokens, frozen=True):
 def list_compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> list[Compactor]:
     """Return the compactors of the policy, and one for the model's window, which limits every policy."""
     found = [*policy.compactors]
+    if terms.window is None and not found:
+        return found
     # What a summary can still stand for before the next call is not left out after the answer.
     waits = settled and any(_can_summarise(each, background=False) for each in found)
     if terms.room is not None and not waits:
@@ -214,7 +219,7 @@ def list_compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> l
 
 
 def _can_summarise(compactor: Compactor, *, background: bool | None = None) -> bool:
-    """Return True if a compactor can ask for a summary, so that its limit may be exceeded until there is one."""
+    """Return True if a compactor can request a summary, so that its limit may be exceeded until the summary exists."""
     how = [getattr(strategy, "background", None) for strategy in compactor.strategies]
     return any(each is not None and background in (None, each) for each in how)
 
@@ -250,23 +255,23 @@ def _plan_new_epoch(
     notices = []
     over = [each for each in compactors if each.over.fires(view) and not (view.droppable and _can_summarise(each))]
     if over and any(block.pinned for block in view.blocks[:-1]):
-        # They were pinned under other limits.
+        # These exchanges were pinned under other limits.
         loose = [msgspec.structs.replace(block, pinned=False) for block in view.blocks]
         view = _compact(view.with_blocks(loose), compactors)
         notices.append(
-            Notice("pins_left_out", f"Not all that is pinned fits any more ({reason}): the oldest is left out.")
+            Notice("pins_left_out", f"The pinned exchanges no longer fit ({reason}), so the oldest are left out.")
         )
     if terms.window is not None and view.tokens > terms.window and view.summary is not None:
-        # It comes back with the next cut.
+        # The summary is used again after the next cut.
         view = _compact(msgspec.structs.replace(view, summary=None, latest_summary=None), compactors)
     if terms.window is not None and view.tokens > terms.window and not settled:
-        # What fits only without the room for an answer is better than no request.
+        # A request that fits only without room for an answer is better than none.
         limit = OverTokens(terms.window)
         view = _compact(view, [make_limit_compactor(limit, limit)])
     if terms.window is not None and view.tokens > terms.window and not settled:
         error = ContextOverflow(
-            f"The request is longer than {terms.model} takes: about {view.tokens:,} tokens{_describe_fixed(view)}, and "
-            f"the window has {terms.window:,}. Nothing more can be left out: send less."
+            f"The request is too long for {terms.model}: it has about {view.tokens:,} tokens{describe_fixed(view)}, "
+            f"and the window has {terms.window:,}. Nothing else can be left out: shorten the message."
         )
         error.window, error.tokens = terms.window, view.tokens
         raise error
@@ -274,9 +279,12 @@ def _plan_new_epoch(
         exceeded = [str(each.over) for each in compactors if each.over.fires(view)]
         if exceeded:
             limits = " and ".join(exceeded)
-            text = f"With the current exchange alone the request is {limits}{_describe_fixed(view)}: it is sent whole."
+            text = (
+                f"Even with the current exchange alone, the request is {limits}{describe_fixed(view)}. It is sent "
+                "as it is."
+            )
             notices.append(Notice("over_limit", text))
-    # Instructions that had to stay go with their epoch: a new one is shorter also when it keeps all exchanges.
+    # Kept instructions end with their epoch, so a new epoch is shorter even if it keeps all exchanges.
     old = count_kept_suffixes(transcript, epoch.current) - count_kept_suffixes(
         transcript, find_current_exchange(transcript, epoch)
     )
@@ -288,17 +296,17 @@ def _plan_new_epoch(
     gone = len(whole.blocks) - len(view.blocks)
     if full is not None:
         text = f"The conversation has outgrown the window of {terms.window:,} tokens"
-        notices.append(Notice("window", f"{text}: {_render_count(gone, 'more exchange')} left out from now on."))
+        notices.append(Notice("window", f"{text}: {render_count(gone, 'more exchange')} left out from now on."))
     if estimate.guessed and terms.window is None:
         text = f"The window of {terms.model} is unknown: {UNKNOWN_WINDOW:,} tokens are assumed."
         notices.append(Notice("window_assumed", f"{text} Set it with Chat(window=…)."))
-    notices += _report_shortened(new, whole.blocks[-1])
-    receipt = _make_receipt(view, new, estimate) if view.summary != epoch.summary else None
+    notices += report_shortened(new, whole.blocks[-1])
+    receipt = make_receipt(view, new, estimate) if view.summary != epoch.summary else None
     return Plan(new, True, view.counted, view.tokens, tuple(notices), receipt=receipt)
 
 
 def _find_outgrown_window(whole: View, view: View, compactors: Sequence[Compactor]) -> _OverWindow | None:
-    """Return the window's trigger if more exchanges are left out than the policy itself leaves out, else None."""
+    """Return the window's trigger if the window, and not the policy, is why more exchanges are left out; else None."""
     full = next(
         (each.over for each in compactors if isinstance(each.over, _OverWindow) and each.over.fires(whole)), None
     )
@@ -308,46 +316,19 @@ def _find_outgrown_window(whole: View, view: View, compactors: Sequence[Compacto
     return full if len(own.blocks) > len(view.blocks) else None
 
 
-def _make_receipt(view: View, new: Epoch, estimate: RequestEstimate) -> CostReceipt | None:
-    """Return the expected costs of a new epoch, or None if it does not begin to save money."""
-    summary, meter = view.summary, estimate.meter
-    if summary is None or summary.predicted is None or meter is None or estimate.comparison is None:
-        return None
-    return CostReceipt(
-        epoch=new.start,
-        at=estimate.terms.now,
-        reason=new.reason,
-        before=estimate.tokens,
-        after=view.tokens,
-        carried=meter.carried,
-        predicted=summary.predicted,
-        ratios=estimate.ratios,
-        calls_before=meter.calls - 1,
-        saved_before=meter.saved,
-    )
-
-
-def _render_count(number: int, what: str) -> str:
-    return f"{number:,} {what} is" if number == 1 else f"{number:,} {what}s are"
-
-
-def _describe_fixed(view: View) -> str:
-    """Describe the size of the preamble and the instruction; return an empty string if they are small."""
-    fixed = round(view.scale * view.fixed)
-    return f" ({fixed:,} tokens are system text, tools and instruction)" if fixed * 4 > view.tokens else ""
-
-
 def _check_exchanges(whole: View, view: View) -> None:
     """Raise `InputError` unless a view consists of whole exchanges, in order, with the current one last."""
     there = iter([(block.first, block.stop) for block in whole.blocks])
     kept = [(block.first, block.stop) for block in view.blocks]
     last = whole.blocks[-1]
     if not all(pair in there for pair in kept) or not kept or kept[-1] != (last.first, last.stop):
-        raise InputError("A strategy of the policy must return exchanges of its view, in their order; it did not.")
+        raise InputError(
+            "A strategy of the policy returned a view with new or reordered exchanges: it may only leave exchanges out."
+        )
 
 
 def _compact(view: View, compactors: Sequence[Compactor]) -> View:
-    """Return the view after applying the compactors until every limit holds or nothing changes."""
+    """Return the view after applying the compactors until every limit is met or nothing changes."""
     for _ in range(_ROUNDS):
         before = view
         for each in compactors:
@@ -359,9 +340,9 @@ def _compact(view: View, compactors: Sequence[Compactor]) -> View:
 
 
 def _drop_lines(view: View, compactors: Sequence[Compactor]) -> View:
-    """Return the view with only as many of the newest digest lines as the limits have room for.
+    """Return the view with as many of the newest digest lines as the limits have room for.
 
-    The compactor whose limit is exceeded need not be the one that has left the lines.
+    The compactor whose limit is exceeded need not be the one that added the lines.
     """
 
     def with_lines(number: int) -> View:
@@ -370,23 +351,6 @@ def _drop_lines(view: View, compactors: Sequence[Compactor]) -> View:
     def is_exceeded(number: int) -> bool:
         return any(each.over.fires(with_lines(number)) for each in binding)
 
-    # A limit may be exceeded for a while, until there is a summary.
+    # A limit may be exceeded until a summary has been written.
     binding = [each for each in compactors if not (view.droppable and _can_summarise(each))]
     return with_lines(bisect_left(range(len(view.lines)), True, key=lambda number: is_exceeded(number + 1)))
-
-
-def _report_shortened(epoch: Epoch, before: Block) -> list[Notice]:
-    """Return a notice, in a list, if the new epoch shortens the current exchange, `before`."""
-    runs = [run for run in epoch.runs if run.first >= epoch.current and run not in before.altered]
-    cut = [run for run in runs if run.reason == CUT]
-    thinned = sum(run.last + 1 - run.first for run in runs if run.reason == MIDDLE)
-    parts = []
-    if cut:
-        parts.append(f"{_render_count(len(cut), 'long text')} cut to head and tail")
-    if thinned:
-        parts.append(f"{_render_count(thinned, 'event')} left out")
-    return (
-        [Notice("shortened", f"To fit, {' and '.join(parts)} in the current exchange ({epoch.reason}).")]
-        if parts
-        else []
-    )

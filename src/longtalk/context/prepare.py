@@ -1,8 +1,8 @@
-"""The next request of a conversation: one way from a transcript to what is sent.
+"""Prepare the next request of a conversation: the only way from a transcript to what is sent.
 
-`prepare` decides, and `Prepared.compose` renders. Both are pure. A turn, a simulation and the check of a policy all use
-them, so what a simulation computes is what a turn sends. Between the two steps a turn does what takes time: it has a
-summary written, asks the provider for its session, and searches the history.
+`prepare` decides, and `Prepared.compose` renders. Both are pure. Turns, simulations and the policy checker all use
+them, so a simulation computes exactly what a turn would send. Between the two steps, a turn does what takes time: it
+has a summary written, asks the provider for its session, and searches the history.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.context.compose import Context, compose
-from longtalk.context.epochs import Epoch, NotRecalled, TurnSuffix, find_epoch, fingerprint_policy, list_kept_suffixes
+from longtalk.context.epochs import Epoch, NotRecalled, TurnSuffix, find_epoch, list_kept_suffixes
 from longtalk.context.measure import Terms
 from longtalk.context.planning import Plan, apply_plan, make_plan
 from longtalk.memory.brief.record import CaptureMode, CardKind, read_brief_record
@@ -22,7 +22,7 @@ from longtalk.memory.cards import capture
 from longtalk.memory.head import render_unsent_app_lines
 from longtalk.memory.recall.config import Recall, Recalled
 from longtalk.memory.summary import SummaryRequest, render_summary_prompt
-from longtalk.policies.base import BriefKeeper, Policy, find_brief_keeper
+from longtalk.policies.base import BriefKeeper, Policy, read_rules
 from longtalk.tokens import Counter, count_message, count_preamble
 from longtalk.transcript.standing import Record
 from longtalk.transcript.transcript import Transcript
@@ -36,50 +36,54 @@ if TYPE_CHECKING:
 MAX_QUERY = 4_000
 """The number of characters of a message that are used to search the history."""
 _FRAME_TOKENS = 30
-"""The approximate number of tokens of the tags around what memory adds."""
+"""The approximate number of tokens of the tags around the text that memory adds."""
 
 
 class Recipient(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that gets a request, and the form in which it gets it."""
+    """The model that receives a request, and the form in which it must receive it."""
 
     preamble: Preamble = Preamble()
     reader: str = ""
-    """The account and the model. Opaque blocks of an answer are valid for the same reader only."""
+    """The account and the model, for which opaque blocks of an answer are valid."""
     quirks: Quirks = Quirks()
     instruction: str | None = None
     """An instruction for this turn only."""
     calls_tools: bool = False
     """Whether the model can call the tool that updates the brief."""
     keeps_conversation: bool = False
-    """Whether the provider keeps all that it is sent. Then nothing is recalled, since it would keep that too, and the
-    request for a card goes into the system text."""
+    """Whether the provider stores everything that it is sent.
+
+    If so, no text is recalled, because the provider would store it too, and a card is requested in the system text.
+    """
     answers_json: bool = False
-    """Whether the answer has to be JSON alone. Then no card can be requested at its end."""
+    """Whether the answer must consist of JSON alone, so that it can't end with a card."""
 
 
 class TurnAdditions(msgspec.Struct, frozen=True):
-    """What memory adds to the requests of a turn."""
+    """The texts that memory adds to the requests of a turn."""
 
     fresh: str = ""
-    """Lines of the brief that the app has added and that no request has sent."""
+    """Lines that the app has added to the brief and that no request contains yet."""
     request: str = ""
     """The text that asks for a memory card."""
     card: CardKind = ""
-    """The kind of card that is asked for."""
+    """The kind of card that is requested; "" for none."""
     in_system: bool = False
-    """Whether the request for a card goes into the system text."""
+    """Whether the card is requested in the system text."""
     card_received: bool = False
     """Whether the model sent a card in this turn."""
     recalled: Recalled = Recalled()
 
     @property
     def data(self) -> str:
-        """What follows the message as data, which the model need not obey."""
+        """The text that follows the message as data, not as an instruction."""
         found = wrap_in_tag("recalled", self.recalled.text) if self.recalled.text else ""
         return "\n".join(part for part in (found, self.fresh) if part)
 
     def make_suffix(self, transcript: Transcript, tail: int, instruction: str | None) -> TurnSuffix | None:
         """Return what follows the first `tail` entries in the requests of this turn only; None if nothing does."""
+        if self is NO_ADDITIONS and not instruction:
+            return None
         asks = "" if self.in_system else self.request
         text = "\n\n".join(part for part in (asks, instruction) if part)
         data = self.data
@@ -90,28 +94,30 @@ NO_ADDITIONS = TurnAdditions()
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """The next request, decided but not rendered."""
+    """The next request: decided, but not rendered yet."""
 
     transcript: Transcript
-    """The transcript on which the plan's epoch has begun."""
+    """The transcript with the plan's epoch recorded."""
     plan: Plan
     terms: Terms
     recipient: Recipient
     keeper: BriefKeeper | None
     tail: int
-    """The number of entries up to the user's message. The instruction and what memory adds follow there."""
+    """The number of entries up to the user's message. The instruction and memory's additions follow after them."""
     added: TurnAdditions
     is_new: bool
-    """Whether the additions were decided now, so that the history should be searched."""
+    """Whether the additions were chosen just now, so that the history should be searched."""
 
     @property
     def preamble(self) -> Preamble:
         """The preamble, with memory's tool and its request for a card if they belong there."""
+        if self.keeper is None:
+            return self.recipient.preamble
         return extend_preamble(self.recipient, self.keeper, self.plan.epoch, self.added)
 
     @property
     def recalls(self) -> Recall | None:
-        """The configuration by which the history should be searched for the user's message; None for no search."""
+        """The configuration for searching the history for the user's message; None if it should not be searched."""
         if not self.is_new or self.keeper is None or self.recipient.keeps_conversation:
             return None
         return self.keeper.recalls if self.keeper.recalls.budget and self.message.strip() else None
@@ -123,7 +129,7 @@ class Prepared(msgspec.Struct, frozen=True):
         return "\n".join(text_if_readable(entry) for entry in said if entry.role == "user")[:MAX_QUERY]
 
     def render_recalled(self, index: RecallIndex) -> Recalled:
-        """Return what fits the message in an index of the history, as far as the request has room for it."""
+        """Return the parts of the indexed history that fit the message, as far as the request has room for them."""
         from longtalk.memory.recall.search import render_recalled
 
         terms, room = self.terms, self.terms.room
@@ -141,7 +147,7 @@ class Prepared(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, added=msgspec.structs.replace(self.added, recalled=recalled))
 
     def compose(self, *, held: int = 0, session_key: str = "", handle: Handle | None = None) -> Context:
-        """Render the request. The provider has what stands before position `held`."""
+        """Render the request. The provider already has the entries before position `held`."""
         terms, plan, added = self.terms, self.plan, self.added
         suffix = added.make_suffix(self.transcript, self.tail, self.recipient.instruction)
         context = compose(
@@ -170,6 +176,8 @@ class Prepared(msgspec.Struct, frozen=True):
 
     def _count_added_tokens(self) -> int:
         """Return the tokens of what memory adds, or 0 if it is kept and so counted with the kept suffixes."""
+        if self.added is NO_ADDITIONS:
+            return 0
         suffix = self.added.make_suffix(self.transcript, self.tail, None)
         if suffix is None or find_kept_suffix(self.transcript, self.tail) is not None:
             return 0
@@ -187,31 +195,32 @@ def prepare(
     settled: bool = False,
     may_ask: bool = False,
 ) -> Prepared:
-    """Decide what the next request is.
+    """Decide what the next request contains.
 
-    `terms.fixed` counts the given preamble alone. `added` is what memory has added to this turn before; None at its
-    first request. `settled` and `may_ask` are as for `make_plan`: if the plan asks for a summary, have it written and
-    prepare again.
+    `terms.fixed` counts the given preamble alone. `added` has the texts that memory added to earlier requests of this
+    turn; None for the first request. `settled` and `may_ask` mean the same as for `make_plan`: if the plan asks for a
+    summary, have it written and prepare again.
     """
     tail = transcript.tail if tail is None else tail
-    keeper = find_brief_keeper(policy)
+    rules = read_rules(policy)
+    keeper = rules.keeper
+    epoch = find_epoch(transcript, rules.fingerprint)
     more = 0
     if keeper is not None:
-        epoch = find_epoch(transcript, fingerprint_policy(policy))
         tools = extend_preamble(msgspec.structs.replace(recipient, preamble=Preamble()), keeper, epoch, None).tools
         more = count_preamble(None, tools, terms.counter)
     # An instruction that is kept is counted with the other kept suffixes.
-    kept_suffix = None if tail <= 0 else find_kept_suffix(transcript, tail)
-    if recipient.instruction and kept_suffix is None:
+    if recipient.instruction and find_kept_suffix(transcript, tail) is None:
         more += count_message(terms.wire.write_instruction(recipient.instruction), terms.counter)
     if more:
         terms = msgspec.structs.replace(terms, fixed=terms.fixed + more)
-    plan = make_plan(transcript, policy, terms, settled=settled, may_ask=may_ask)
-    transcript = apply_plan(transcript, plan)
+    plan = make_plan(transcript, rules, terms, settled=settled, may_ask=may_ask, present=epoch)
+    if plan.begins:
+        transcript = apply_plan(transcript, plan)
     is_new = False
     if keeper is not None and added is None and not settled and plan.summary_request is None:
         kept_suffix = find_kept_suffix(transcript, tail)
-        # A turn that continues after a crash, or with results, has asked for what it asks for.
+        # A turn that continues after a crash, or with tool results, has already chosen its additions.
         is_new = kept_suffix is None
         added = (
             _choose_additions(transcript, keeper, plan, terms, recipient)
@@ -241,7 +250,7 @@ def _choose_additions(
 
 
 def choose_capture_mode(keeper: BriefKeeper | None, epoch: Epoch, recipient: Recipient) -> CaptureMode:
-    """Return how the model reports what to keep in an epoch."""
+    """Return how the model reports lines for the brief in an epoch: in cards, or by tool calls."""
     mode = epoch.way or (keeper.capture if keeper else "")
     return "tool" if mode == "tool" and recipient.calls_tools else "sentinel"
 
@@ -265,9 +274,9 @@ def extend_preamble(
 def compose_summary_request(
     transcript: Transcript, epoch: Epoch, request: SummaryRequest, wire: Wire, recipient: Recipient
 ) -> tuple[Context, bytes]:
-    """Return the context of a request for a summary, which covers an epoch up to a position, and the prompt after it.
+    """Return the context of a request for a summary of an epoch up to a position, and the prompt that follows it.
 
-    The context is what the next request would begin with, so the provider reads it from its cache.
+    The context is the beginning of the next request, so the provider reads it from its cache.
     """
     context = compose(
         transcript,
@@ -295,7 +304,7 @@ def find_message_start(transcript: Transcript, tail: int) -> int:
 
 
 def find_kept_suffix(transcript: Transcript, tail: int) -> TurnSuffix | None:
-    """Return the suffix after the first `tail` entries if it is kept in later requests."""
+    """Return the suffix after the first `tail` entries if later requests repeat it, else None."""
     if tail <= 0:
         return None
     position = transcript.position(tail - 1) + 1
@@ -305,7 +314,7 @@ def find_kept_suffix(transcript: Transcript, tail: int) -> TurnSuffix | None:
 def keep_suffix(
     transcript: Transcript, suffix: TurnSuffix, tail: int, wire: Wire, counter: Counter, *, at: int
 ) -> Transcript:
-    """Return the transcript with a suffix recorded, so that later requests of its epoch repeat it where it was."""
+    """Return the transcript with a suffix recorded, so that later requests of its epoch repeat it in the same place."""
     entry = transcript[tail - 1].id
     if any((record.kind, record.entry) == ("aside", entry) for record in transcript.records):
         return transcript

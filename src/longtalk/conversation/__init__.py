@@ -1,1 +1,1 @@
-"""A turn on a conversation that a store holds, and the work in the background."""
+"""Conversation: turns on a stored conversation, and summaries written in the background."""

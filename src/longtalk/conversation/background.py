@@ -1,6 +1,6 @@
 """Write a summary in the background, after its turn.
 
-The summary is added to the branch, even if another turn runs there by then, as long as its entries are unchanged.
+The summary is added to the branch if the entries that it covers are unchanged, even if another turn is running by then.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from longtalk.turn.summary_claims import SummaryClaim
 
 
 async def summarise(stored: AsyncBranch, summarizer: AsyncSummarizer, claim: SummaryClaim) -> None:
-    """Write the summary that a turn on this branch has claimed, and save it or the reason why it failed."""
+    """Write the summary that a turn on this branch has claimed. Save it, or the reason why it failed."""
 
     def check_claim(transcript: Transcript) -> Transcript:
-        # Entries that were deleted, redacted or cut off meanwhile need no summary.
+        # Entries that were deleted, redacted or cut off in the meantime need no summary.
         if not summary_claims.is_claimed(transcript, claim):
             raise _NotHere
         return transcript
@@ -34,12 +34,12 @@ async def summarise(stored: AsyncBranch, summarizer: AsyncSummarizer, claim: Sum
             transcript, outcome.problem, reported=False, usage=outcome.usage, cost=outcome.cost
         )
 
-    outcome = Outcome(problem="it was cancelled before it was there: `close` waits for it")
+    outcome = Outcome(problem="it was cancelled before it was written; `close` waits for summaries")
 
     async def keep() -> None:
         await call_store(stored.store, lambda: stored.attach(change))
 
-    # There is no caller to report a failed store to. The claim expires by itself.
+    # There is no caller to whom a failure of the store could be reported. The claim expires by itself.
     with log_and_suppress("summary not kept", Exception), contextlib.suppress(_NotHere):
         check_claim((await stored.load())[1])
         try:
@@ -49,4 +49,4 @@ async def summarise(stored: AsyncBranch, summarizer: AsyncSummarizer, claim: Sum
 
 
 class _NotHere(Exception):
-    """Raised if the entries that the summary is about were removed or changed."""
+    """Raised if the entries that the summary covers were removed or changed."""

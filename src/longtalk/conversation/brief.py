@@ -1,6 +1,6 @@
-"""The brief of a stored conversation, as an app reads and writes it (`talk.brief`).
+"""The brief of a stored conversation, for the app to read and change (`talk.brief`).
 
-No request contains a line after the app has removed it. A change is made completely or not at all.
+A change is applied completely or not at all. No request contains a line after the app has removed it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from longtalk.transcript.standing import read_record
 
 
 class AsyncTalkBrief:
-    """The brief of a conversation in a store, on its branch. A change waits for the end of a turn that runs."""
+    """The brief of a stored conversation, on one branch. Changes wait until a running turn has ended."""
 
     def __init__(self, stored: AsyncBranch, config: Brief, counter: Counter) -> None:
         self._stored = stored
@@ -26,44 +26,44 @@ class AsyncTalkBrief:
         self._counter = counter
 
     async def lines(self) -> tuple[Line, ...]:
-        """The lines, each with its id, its field, and the entry that it came from (empty for the app's own)."""
+        """Return the lines, each with its id, its field, and the entry that it came from (empty for the app's)."""
         return (await self._record()).content.lines
 
     async def text(self) -> str:
-        """The brief as requests carry it; nothing without lines."""
+        """Return the brief as it is sent in requests; empty if it has no lines."""
         return render_record(await self._record(), self._config, self._counter)
 
     async def archived(self) -> tuple[Line, ...]:
-        """The lines that fell out, were cut or were taken away on this branch, the newest last, as they were."""
+        """Return the lines that were dropped, cut or removed on this branch, in their original form, newest last."""
         found: list[PlacedRecord] = await self._stored.call(self._stored.store.records, self._stored.branch, KIND)
         return list_removed_lines(record for each in found if (record := read_record(each.record, BriefRecord)))
 
     async def tally(self) -> CardTally:
-        """How asking the model for what is to be kept goes: `asks`, and how many of the last were `failures`."""
+        """Return the outcomes of the last requests for memory cards: their number (`asks`) and the `failures`."""
         return (await self._record()).tally
 
     async def set(self, field: str, *texts: str) -> None:
-        """Make a field say this, and nothing else."""
+        """Set the texts of a field, replacing its present ones."""
         await self._change(Operation.set(field, *texts))
 
     async def add(self, field: str, *texts: str) -> None:
-        """Add lines to a list."""
+        """Add lines to a list field."""
         await self._change(Operation.add(field, *texts))
 
     async def remove(self, field: str, *texts: str) -> None:
-        """Take lines away: by their text, an unambiguous beginning of it, or their id."""
+        """Remove lines, given by text, by an unambiguous beginning of the text, or by id."""
         await self._change(Operation.remove(field, *texts))
 
     async def resolve(self, field: str, text: str, answer: str = "") -> None:
-        """Take an open question away, and keep its answer where the schema says."""
+        """Remove an open question, and add its answer to the field that the schema names."""
         await self._change(Operation.resolve(field, text, answer=answer))
 
     async def clear(self, field: str) -> None:
-        """Empty a field."""
+        """Remove all lines of a field."""
         await self._change(Operation.clear(field))
 
     async def revoke(self, line: str) -> None:
-        """Take a line away by its id. Only the app may say it again."""
+        """Remove a line for good, by its id: only the app can add it again."""
         gone = await self.archived()
         await change_branch(
             self._stored, lambda transcript: revoke_line(transcript, line, self._config, self._counter, gone)

@@ -1,4 +1,4 @@
-"""The reply of a stored turn once more, for a request whose key was used before."""
+"""Return the stored reply again for a request whose key was used before."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ STEP = 32
 
 
 async def replay_turn(stored: AsyncBranch, engine: AsyncEngine, keyed: KeyedTurn, given: TurnArguments) -> StoredReply:
-    """Return the reply of a turn that is complete."""
-    # One that was cut off may have gone on elsewhere, and a rewind leaves its end on another branch.
+    """Return the reply of a complete turn, read from the store."""
+    # A turn that was cut off may have been continued on another branch, and a rewind moves its end to another branch.
     entries: list[Entry] = []
     for name in await list_branch_names(stored):
         found = await _read_turn_entries(stored, name, keyed)
@@ -38,10 +38,10 @@ async def replay_turn(stored: AsyncBranch, engine: AsyncEngine, keyed: KeyedTurn
 
 
 async def _read_turn_entries(stored: AsyncBranch, branch: str, keyed: KeyedTurn) -> list[Entry]:
-    """Return the entries of a turn that a branch has."""
+    """Return the entries of a turn that are on a branch."""
     entries: list[Entry] = []
     while True:
-        # Mostly there are few, and the conversation after them may be long.
+        # A turn usually has few entries, but the conversation after it may be long.
         position = keyed.position + len(entries)
         pack: Pack = await stored.call(stored.store.read, branch, position, position + STEP)
         found = list(takewhile(lambda entry: entry.turn == keyed.turn.id, pack.entries()))

@@ -1,4 +1,4 @@
-"""A turn on a store as its caller sees it: what it is asked for with, and its events."""
+"""The arguments of a turn on a stored conversation, and the stream of its events."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any, Literal, TypeAlias, TypedDict
 from longtalk._util import json_bytes
 from longtalk._util.checks import check_meta
 from longtalk._util.concurrency import run_shielded
+from longtalk.branches.branch import AsyncBranch
 from longtalk.errors import InputError
-from longtalk.events import Done, Event, Text, ToolCall
+from longtalk.events import Done, Event, Started, Text, ToolCall
 from longtalk.reply import StoredReply
-from longtalk.stores.base import HeadMoved, KeyedRequest, RequestKeyTaken
+from longtalk.stores.base import BranchHead, HeadMoved, KeyedRequest, RequestKeyTaken
 from longtalk.turn.engine import TurnArguments
+from longtalk.turn.message import ParsedMessage
 from longtalk.turn.runner import AsyncTurnRunner
 from longtalk.turn.stream import AsyncStream
 
@@ -21,7 +23,7 @@ OnBusy: TypeAlias = Literal["reject", "wait", "fork"]
 
 
 class ResumeArguments(TypedDict, total=False):
-    """The arguments of a turn without a message of its own, as for `send`."""
+    """The arguments of a turn without a new message. They mean the same as for `send`."""
 
     system: str | None
     instruction: str | None
@@ -34,53 +36,60 @@ class ResumeArguments(TypedDict, total=False):
 
 
 class SendArguments(ResumeArguments, total=False):
-    """The arguments of a turn besides its message, as for `send`."""
+    """The arguments of a turn besides its message. They mean the same as for `send`."""
 
     brief: Mapping[str, Any] | None
     meta: Mapping[str, Any] | None
 
 
 class TurnRequest(TurnArguments, frozen=True, kw_only=True):
-    """What a caller says with one turn on a stored conversation."""
+    """The arguments that a caller passes for one turn on a stored conversation."""
 
     key: str | None = None
     meta: Mapping[str, Any] | None = None
     on_busy: OnBusy = "reject"
+    after: str | None = None
+    """The turn that this one follows, on a fork unless it is the last turn of the branch; None follows any turn."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.on_busy not in ("reject", "wait", "fork"):
-            raise InputError(f"`on_busy` is 'reject', 'wait' or 'fork', not {self.on_busy!r}.")
+            raise InputError(f"`on_busy` must be 'reject', 'wait' or 'fork', not {self.on_busy!r}.")
         if self.key is not None and not (isinstance(self.key, str) and self.key):
-            raise InputError(f"`key` must be non-empty text, not {self.key!r}.")
+            raise InputError(f"`key` must be a non-empty string, not {self.key!r}.")
         if self.meta is not None:
             check_meta(self.meta)
 
     def to_keyed_request(self) -> KeyedRequest | None:
-        """Return the key with a digest of the message, or None without a key."""
+        """Return the key with a digest of the message, or None if the caller passed no key."""
         if self.key is None:
             return None
         try:
-            body = json_bytes.encode(self.message)
+            message = self.message.to_signature() if isinstance(self.message, ParsedMessage) else self.message
+            body = json_bytes.encode(message)
         except (TypeError, ValueError, RecursionError) as problem:
             raise InputError(f"A part of the message can't be written as JSON: {problem}.") from None
         return KeyedRequest(self.key, hashlib.sha256(body).hexdigest())
 
 
 StartedTurn: TypeAlias = AsyncTurnRunner[StoredReply] | StoredReply
-"""A turn that is ready to be played, or the reply of one that was played before."""
+"""A turn that is ready to run, or the reply of a turn that was run before."""
 
 
 class AsyncStoredStream(AsyncStream[StoredReply]):
-    """A turn on a store, as it happens. It begins when it is first asked for an event."""
+    """A stream of a turn on a stored conversation. The turn begins when the first event is read."""
 
-    def __init__(self, begin: Callable[[], Awaitable[StartedTurn]], *, stream: bool) -> None:
-        self._prepare(self._play(begin, stream=stream))
+    def __init__(self, begin: Callable[[], Awaitable[StartedTurn]], *, stream: bool, announce: bool = False) -> None:
+        self._prepare(self._play(begin, stream=stream, announce=announce))
 
-    async def _play(self, begin: Callable[[], Awaitable[StartedTurn]], *, stream: bool) -> AsyncGenerator[Event, None]:
+    async def _play(
+        self, begin: Callable[[], Awaitable[StartedTurn]], *, stream: bool, announce: bool
+    ) -> AsyncGenerator[Event, None]:
         while True:
             started = await begin()
             if isinstance(started, StoredReply):
+                if announce:
+                    yield Started(started.turn_id)
                 if started.text:
                     yield Text(started.text)
                 for call in started.calls:
@@ -88,12 +97,12 @@ class AsyncStoredStream(AsyncStream[StoredReply]):
                 yield Done(started)
                 return
             self._runner = started
-            events = started.events(stream=stream)
+            events = started.events(stream=stream, announce=announce)
             try:
                 async for event in events:
                     yield event
             except (HeadMoved, RequestKeyTaken):
-                # Another writer was faster, and nothing has happened here yet: look again.
+                # Another writer was faster, and this turn has not started yet, so begin again.
                 self._runner = None
                 continue
             finally:
@@ -101,6 +110,11 @@ class AsyncStoredStream(AsyncStream[StoredReply]):
             return
 
 
+def follows(stored: AsyncBranch, head: BranchHead | None, turn: str) -> bool:
+    """Return True if the next turn on a branch would directly follow this turn."""
+    return head is not None and head.turn is not None and head.turn.id == turn and stored.is_free(head)
+
+
 def turn_of(entry: str | None) -> str:
-    """Return the id of the turn that an entry belongs to, which is part of its own id."""
+    """Return the id of the turn that an entry belongs to, which is the first part of the entry's id."""
     return (entry or "").rpartition("-")[0]

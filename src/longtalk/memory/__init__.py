@@ -1,4 +1,4 @@
-"""Memory: briefs, memory cards, recall, outlines and summaries, which stand in for the older part of a conversation."""
+"""Memory: briefs, memory cards, recall, outlines and summaries, which replace older exchanges in requests."""
 
 from longtalk.memory.brief.schema import Brief, Field, Schema
 from longtalk.memory.recall.config import Recall

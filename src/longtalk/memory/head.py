@@ -1,9 +1,9 @@
 """The head of a request: the brief and the outlines that replace the exchanges that were left out.
 
-The head is data, not an instruction: one message that no participant wrote, inside tags that its content can't close.
-The brief comes first, then a summary if a card is missing, then outlines of the newest replaced exchanges, the last of
-them with the most detail. The whole head, its tags and frame included, has a token budget: an outline is shortened
-until it fits. The head covers only the exchanges about which it says something.
+The head is data, not an instruction: a message that no participant wrote, inside tags that its content can't close. The
+brief comes first, then a summary if a card is missing, then outlines of the newest replaced exchanges, the last of them
+with the most detail. The whole head, including its tags and frame, has a token budget: an outline is shortened until it
+fits. The head counts as covering only the exchanges that it describes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from longtalk.wires.text import wrap_in_tag
 
 _OUTLINE_TAG = "outline"
 _MIN_TOKENS = 16
-"""An exchange is outlined only if at least this many tokens of the budget remain."""
+"""The number of tokens that must remain of the budget to outline another exchange."""
 _QUESTION_CHARS = 100
 """The maximum number of characters of a user's message that an outline quotes."""
 
@@ -55,7 +55,7 @@ def build_head(
     """
     content = apply(record.content, [], config, counter).content
     brief = render_brief(content, config)
-    summary = wrap_in_tag("summary", escape_tags(substitute.text)) if substitute else ""
+    summary = wrap_in_tag("earlier_summary", escape_tags(substitute.text)) if substitute else ""
     old_outlines = _extract_outlines(previous) if keep_outlines else ""
     parts = [part for part in (brief, summary, old_outlines) if part]
 
@@ -101,9 +101,9 @@ def build_head(
 def render_unsent_app_lines(
     record: BriefRecord, config: Brief, counter: Counter, head: Summary | None, other_texts: Iterable[str] = ()
 ) -> str:
-    """Return the app's lines of the brief that the request does not contain yet, in the tags of a brief; "" if none.
+    """Return the app's lines of the brief that the request lacks, inside the tags of a brief; empty if it lacks none.
 
-    The request already contains `head` and `other_texts`, which are sent next to earlier messages.
+    The request already contains `head`, and `other_texts` next to earlier messages.
     """
     texts = (head.text if head else "", *other_texts)
     sent = {line for text in texts for line in text.splitlines()}
@@ -133,8 +133,8 @@ class _FunctionCounter(msgspec.Struct, frozen=True):
 def _outline_exchange(entries: Sequence[Entry], used: int, limit: int, measure: Callable[[str], int]) -> str:
     """Return the user's question and an outline of the answer, shortened until they fit; empty if nothing fits.
 
-    `measure` returns the number of tokens of the whole head with a given outline, at most `limit`, and `used` is this
-    number without it. The question takes at most half of the difference.
+    `measure` returns the number of tokens of the whole head with a given outline. This number may be at most `limit`;
+    without an outline it is `used`. The question takes at most half of the difference.
     """
     user_text = next((text_if_readable(entry) for entry in entries if entry.role == "user"), "")
     answer = next(
@@ -164,9 +164,10 @@ def _find_covered(
     *,
     has_brief: bool,
 ) -> tuple[Span, ...]:
-    """Return what a new head covers of the exchanges that are left out.
+    """Return which of the left-out exchanges a new head covers.
 
-    The brief covers what cards were made from, the substitute what it was made from, and an outline its exchange.
+    The brief covers the exchanges that cards were made from, the substitute those it summarizes, and an outline its own
+    exchange.
     """
     before, old_outlined = (previous.covers, previous.outlined) if previous else ((), ())
     by_text = _subtract(before, old_outlined) if has_brief or substitute else []
@@ -176,7 +177,7 @@ def _find_covered(
 
 
 def _subtract(spans: Iterable[Span], minus: Sequence[Span]) -> list[Span]:
-    """Return the parts of spans that are in none of the others, which are in ascending order."""
+    """Return the parts of `spans` that are outside all spans in `minus`, which must be in ascending order."""
     found = []
     for start, stop in spans:
         for first, end in minus:

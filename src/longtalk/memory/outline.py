@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from longtalk._util.lookalikes import neutralize
 from longtalk.tokens import Counter
-from longtalk.wires.card_tags import neutralize_tags
 
 BUDGET = 100
 
@@ -28,9 +28,9 @@ _MAX_LINE_CHARS = 400
 _MAX_OUTLINE_LINE_BYTES = 90
 """The maximum length of an outline's line in bytes of UTF-8, which predict tokens better than characters do."""
 _MAX_MISSES = 8
-"""After this many lines in a row that did not fit, no more are tried."""
+"""The number of consecutive lines that may fail to fit before no more are tried."""
 _MIN_STRUCTURAL_LINES = 3
-"""If an answer has fewer structural lines than this, sentences of its prose are added."""
+"""The number of structural lines below which sentences of the answer's prose are added."""
 
 _QUOTE = re.compile(r"(?: {0,3}> ?)+")
 _FENCE = re.compile(r"\s*(?:[-*+]\s+|\d{1,9}[.)]\s+)?(`{3,}(?=[^`]*$)|~{3,})")
@@ -111,8 +111,8 @@ def _extract_structure(lines: list[str], *, prose: bool = False) -> Iterator[_Ou
 def _parse_structural_line(line: str, below: str, *, alone: bool, table: bool) -> _OutlineLine | None:
     """Return a heading, list item, table header or bold lead-in as it appears in the outline; None for prose.
 
-    The returned text is empty if nothing is left of the line without its Markdown marks. `below` is the next line.
-    `alone` says that the line does not continue a paragraph, and `table` that it is a table header.
+    The returned text is empty if the line consists only of Markdown marks. `below` is the next line. `alone` means that
+    the line does not continue a paragraph, and `table` that it is a table header.
     """
     if table:
         cells = map(_strip_markdown, line.strip(" |").split("|"))
@@ -172,13 +172,13 @@ def _clip(text: str) -> str:
 def _fit_lines(lines: list[_OutlineLine], budget: int, counter: Counter) -> str:
     """Return the outline: the lines that fit the budget, chosen by rank, in their original order.
 
-    If no line fits, return as much of the line with the lowest rank as fits.
+    If no line fits, return the longest fitting beginning of the line with the lowest rank.
     """
     chosen: list[int] = []
     text, misses = "", 0
     for index in sorted(range(len(lines)), key=lambda i: lines[i].rank):
         candidate = sorted((*chosen, index))
-        candidate_text = neutralize_tags("\n".join(lines[i].text for i in candidate))
+        candidate_text = neutralize("\n".join(lines[i].text for i in candidate))
         if counter.count(candidate_text) <= budget:
             chosen, text, misses = candidate, candidate_text, 0
         elif (misses := misses + 1) >= _MAX_MISSES:
@@ -189,7 +189,7 @@ def _fit_lines(lines: list[_OutlineLine], budget: int, counter: Counter) -> str:
 def _fit_beginning(text: str, budget: int, counter: Counter) -> str:
     """Return the longest beginning of a line that fits the budget; empty if none does."""
     for length in range(len(text) - 1, 0, -1):
-        beginning = neutralize_tags(text[:length].rstrip() + "…")
+        beginning = neutralize(text[:length].rstrip() + "…")
         if counter.count(beginning) <= budget:
             return beginning
     return ""

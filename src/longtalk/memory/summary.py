@@ -1,6 +1,6 @@
 """Summaries: texts, written by a model, that are sent in place of the oldest part of a conversation.
 
-A `Summary` is a record that says which entries it covers. Each is made from the previous summary and the exchanges
+A `Summary` is a record that says which entries it covers. Each one is made from the previous summary and the exchanges
 since then, so it covers everything older. The prompt that asks for a summary is appended to the last request, which the
 provider still has in its cache.
 """
@@ -45,16 +45,16 @@ _ERROR = re.compile(
 _TAGGED = re.compile(rf"(?:[^<\n]{{0,80}}:)?\s*<({TAG}|summary)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
 
 _PHRASE = 4
-"""The number of consecutive words that count as a phrase of the prompt. Fewer occur in any text."""
+"""The number of consecutive words that count as a phrase of the prompt. Shorter phrases occur in any text."""
 
 
 class OldEntry(msgspec.Struct, frozen=True):
-    """An entry that a text of the app replaces, in readable form."""
+    """An entry, in readable form, that the app's function replaces with a text."""
 
     id: str
     role: str
     text: str
-    """The text of the entry. Without text, it says in square brackets what the entry has, such as its tool calls."""
+    """The text of the entry. If it has none, a note in square brackets of what it contains, such as tool calls."""
     at: int
     """The time when the entry was created, in milliseconds since 1970."""
 
@@ -75,7 +75,7 @@ class SummaryRequest(msgspec.Struct, frozen=True, kw_only=True):
     predicted: float | None = None
     """The expected cost of the summary and of the first request with it, in units of one uncached input token."""
     write: SummaryWriter | None = None
-    """The function that writes the summary; None if the conversation's own model does."""
+    """The function that writes the summary; None if the conversation's own model writes it."""
 
 
 class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -101,7 +101,7 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     outline: int = 0
     """The number of tokens that outlines take in the text."""
     outlined: tuple[tuple[int, int], ...] = ()
-    """The exchanges that the text covers by an outline alone, as in `covers`, but not merged."""
+    """The exchanges that the text covers only with an outline, as ranges like those in `covers`, but not merged."""
     edition: int = 0
     """The edition of the brief that the text contains (`BriefRecord.edition`)."""
 
@@ -153,7 +153,7 @@ def find_summary_problem(text: str, tokens: int, covered: int) -> str:
 
 
 def _repeats_prompt(text: str) -> bool:
-    """Return True if half of the words of a text, or more, are in phrases of the prompt that asks for a summary."""
+    """Return True if at least half of the words of a text are in phrases of the prompt that asks for a summary."""
     words, phrases = _split_phrases(text)
     _, of_prompt = _split_phrases(_PROMPT)
     known = set(of_prompt)
@@ -162,7 +162,7 @@ def _repeats_prompt(text: str) -> bool:
 
 
 def _split_phrases(text: str) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return the words of a text, and the phrase that begins with each word that has enough words after it."""
+    """Return the words of a text, and its phrases: one for each word that is followed by enough other words."""
     words = re.findall(r"\w+", text.lower())
     return words, [tuple(words[i : i + _PHRASE]) for i in range(len(words) - _PHRASE + 1)]
 

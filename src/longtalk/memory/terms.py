@@ -66,7 +66,7 @@ _MIN_REST_BY_SUFFIX = {
     suffix: min_rest for min_rest, suffixes in _SUFFIXES_BY_MIN_REST.items() for suffix in suffixes.split()
 }
 _VOWEL = re.compile("[aeiouy]")
-# Endings that a short term may have in a text. `list_spellings` discards those that `stem` would not remove.
+# Endings that a short term may have in a text. `list_spellings` discards the endings that `stem` would not remove.
 _SHORT_TERM_ENDINGS = (
     "s",
     "es",

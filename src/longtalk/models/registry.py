@@ -268,7 +268,7 @@ def _load_provider(provider: str) -> _ProviderModels:
 
 @cache
 def _map_spellings(provider: str) -> dict[str, str]:
-    """Return a mapping from each name and alias of a provider's models in lower case to its usual spelling."""
+    """Return a mapping from each name and alias of a provider's models, in lower case, to its usual spelling."""
     entry = _load_provider(provider)
     return {name.lower(): name for name in (*entry.aliases, *entry.models)}
 
@@ -302,7 +302,9 @@ def _read_overrides() -> Mapping[str, Model]:
         status = os.stat(file_path)
     except (OSError, ValueError) as problem:
         if os.environ.get("LONGTALK_MODELS", "").strip():
-            raise InputError(f"LONGTALK_MODELS names the file {file_path!a}, which can't be read: {problem}.") from None
+            raise InputError(
+                f"LONGTALK_MODELS names the file {file_path!a}, which can't be read: {problem}. Correct the path."
+            ) from None
         return {}
     state = (file_path, status.st_mtime_ns, status.st_size)
     if _cached_overrides[0] != state:
@@ -319,14 +321,16 @@ def _parse_overrides(file_path: str, status: os.stat_result) -> Mapping[str, Mod
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"{source} must be a regular JSON file that describes models, not a folder or a device.")
     if status.st_size > _MAX_BYTES:
-        raise InputError(f"{source} has {status.st_size:,} bytes; the maximum is {_MAX_BYTES:,}.")
+        raise InputError(
+            f"{source} has {status.st_size:,} bytes; the maximum is {_MAX_BYTES:,}. Remove models that you don't need."
+        )
     try:
         with open(file_path, "rb") as file:
             content = msgspec.json.decode(file.read(_MAX_BYTES + 1))
     except OSError as problem:
         raise InputError(f"{source} can't be read: {problem.strerror or problem}.") from None
     except (ValueError, RecursionError) as problem:
-        raise InputError(f"{source} is not JSON: {problem}.") from None
+        raise InputError(f"{source} is not valid JSON: {problem}. Correct the file.") from None
     if not isinstance(content, dict):
         raise InputError(
             f"{source} must contain a JSON object that maps 'provider:model' to the facts about the model."
@@ -343,7 +347,7 @@ def _parse_overrides(file_path: str, status: os.stat_result) -> Mapping[str, Mod
 def _make_override(
     provider: str, name: str, fields: Mapping[str, Any], overrides: Mapping[str, Model], source: str
 ) -> Model:
-    """Return the known facts about a model with `fields` in place of the same facts. Prices are replaced one by one.
+    """Return the known facts about a model, overridden by `fields`. Each price is overridden separately.
 
     `overrides` has the models that take precedence over the data file. `source` begins error messages.
     """
@@ -373,10 +377,10 @@ def _make_model(facts: Mapping[str, Any], source: str) -> Model:
         model = msgspec.convert(facts, Model)
     except (msgspec.ValidationError, RecursionError) as problem:
         label = f"{facts.get('provider')}:{facts.get('name')}"
-        raise InputError(f"{source}: the facts about {label!a} are not valid: {problem}.") from None
+        raise InputError(f"{source}: the facts about {label!a} are not valid: {problem}. Correct them.") from None
     _check_provider(model.provider, source)
     if not model.name and model.provider != "local":
-        raise InputError(f"{source}: {model.provider!a} is only a provider; use 'provider:model'.")
+        raise InputError(f"{source}: {model.provider!a} is a provider, not a model: use 'provider:model'.")
     return model
 
 

@@ -9,12 +9,13 @@ part from its cache.
 The `repr` of each trigger and strategy is part of the policy's fingerprint. Define them as values (a frozen Struct or
 dataclass), so that the `repr` depends on their settings alone.
 
-Nothing else in the library knows a policy by its name. What a trigger or a strategy needs beyond its method, it says
-with an attribute or more methods, described at `Trigger`, `Strategy` and `BriefKeeper`.
+The rest of the library refers to no policy by name. Triggers and strategies declare what else they need with optional
+attributes and methods, which are described at `Trigger`, `Strategy` and `BriefKeeper`.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Protocol, cast
 
@@ -84,8 +85,8 @@ class Trigger(Protocol):
     """A condition that says when a request must be made shorter.
 
     A trigger that compares costs (`size.summary_pays`, `size.brief_pays`) has an attribute `compares_costs = True`.
-    Then it is asked before each model call, even if another trigger fires first, and an epoch that it begins has a
-    receipt.
+    Such a trigger is checked before each model call, even if another trigger fires first. Each epoch that it begins
+    gets a receipt, which compares the predicted cost with the actual one.
     """
 
     def fires(self, size: Size) -> bool:
@@ -96,9 +97,9 @@ class Trigger(Protocol):
 class Strategy(Protocol):
     """A way to make a request shorter.
 
-    A strategy that asks for summaries has an attribute `background`: True if they are written after an answer, False if
-    they are written before the next call. A strategy that shortens the current exchange has `cuts_current = True`, and
-    is not used after an answer, when the next turn may leave out the exchange as a whole.
+    A strategy that requests summaries has an attribute `background`: True if they are written after an answer, False if
+    they are written before the next call. A strategy that shortens the current exchange has `cuts_current = True`. It
+    is not applied after an answer, because the next turn may leave out the whole exchange instead.
     """
 
     def apply(self, view: View, limits: Compactor) -> View:
@@ -159,12 +160,12 @@ class BriefKeeper(Strategy, Protocol):
 
     @property
     def capture(self) -> CaptureMode:
-        """How the model reports what to keep, unless the conversation has changed to the other way."""
+        """How the model reports lines for the brief, unless the conversation has switched to the other capture mode."""
         ...
 
     @property
     def instruction(self) -> str:
-        """The text that asks the model for what to keep; empty for the default text."""
+        """The text that asks the model for lines for the brief; empty for the default text."""
         ...
 
     def needs_new_head(
@@ -197,8 +198,34 @@ class Policy(Protocol):
         ...
 
 
+class Rules(msgspec.Struct, frozen=True):
+    """A policy with what follows from it, computed once. It is a policy too."""
+
+    policy: Policy
+    compactors: tuple[Compactor, ...]
+    keeper: BriefKeeper | None
+    """The strategy that keeps a brief; None if there is none."""
+    fingerprint: str
+
+
+def read_rules(policy: Policy) -> Rules:
+    """Return a policy with what follows from it."""
+    if type(policy) is Rules:
+        return policy
+    return Rules(policy, tuple(policy.compactors), find_brief_keeper(policy), fingerprint_policy(policy))
+
+
+def fingerprint_policy(policy: Policy) -> str:
+    """Return a digest of a policy and its settings."""
+    if type(policy) is Rules:
+        return policy.fingerprint
+    return hashlib.sha256(repr(policy).encode("utf-8", "replace")).hexdigest()[:16]
+
+
 def find_brief_keeper(policy: Policy) -> BriefKeeper | None:
     """Return the strategy of a policy that keeps a brief, or None if it has none."""
+    if type(policy) is Rules:
+        return policy.keeper
     for compactor in policy.compactors:
         for strategy in compactor.strategies:
             if hasattr(strategy, "needs_new_head"):

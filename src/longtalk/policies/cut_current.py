@@ -58,8 +58,8 @@ def _make_cutter(target: int) -> Callable[[View, Block, Callable[[Block], bool]]
                 block, [run for position, _ in texts[start:stop] for run in view.make_cut(position, target)]
             )
 
-        # The exchange shrinks with each cut. Cut more and more texts at once until it fits, then search for the first
-        # with which it does.
+        # The exchange shrinks with each cut. Cut more and more texts at once until it fits, then find the smallest
+        # number of cuts that is enough.
         cut, step, enough = 0, 1, len(texts) + 1
         while cut < min(enough - 1, len(texts)):
             stop = min(cut + step, len(texts)) if enough > len(texts) else (cut + enough) // 2

@@ -44,6 +44,6 @@ class DigestTools(msgspec.Struct, frozen=True):
 
 
 def _digest_tools(view: View, block: Block) -> Block:
-    """Return the exchange with all its tool calls sent as digests."""
+    """Return the exchange with each of its tool calls replaced by a one-line digest."""
     new = [run for run in view.find_tool_runs(block) if block.find_altered_run(run.first) != run]
     return view.with_altered_runs(block, new)

@@ -32,7 +32,7 @@ from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.transcript import Transcript
 
 CARD_REQUEST_TOKENS = 100
-"""The length of a request for a card up to which outlines may use their whole budget, whatever `limit` is."""
+"""The length in tokens that a card request may have before the outlines are shortened to make room for it."""
 _MAX_TOKENS = 10**7
 _TIMEOUT = 60.0
 
@@ -54,13 +54,15 @@ class Memory(msgspec.Struct, frozen=True):
     capture: CaptureMode = "sentinel"
     """How the model reports what to keep: "sentinel" (in a hidden card after its answer) or "tool" (by a tool call)."""
     instruction: str = ""
-    """The text that asks the model for what to keep, in place of the default one; `{scope}` in it says what of.
+    """The text that asks the model for lines for the brief, in place of the default text.
 
-    The format of a card, with the fields of the brief, always follows it.
+    In this text, `{scope}` is replaced with a description of what the lines should cover: this turn, or everything that
+    the brief lacks. A description of the card's format always follows.
     """
 
     def __repr__(self) -> str:
-        # Epochs are stored with a digest of this text. The default leaves it as it was before there was this option.
+        # Stored epochs contain a digest of this text. With the default value, the text is the same as before this
+        # option existed.
         return super().__repr__().replace(", instruction=''", "")
 
     def __post_init__(self) -> None:
@@ -123,7 +125,7 @@ class OverHistory(msgspec.Struct, frozen=True):
 
 
 class HistoryFull(msgspec.Struct, frozen=True):
-    """A target that is met when no exchange is left to drop and at most `limit` tokens precede the current one."""
+    """A target that is met when no exchange remains to drop and at most `limit` tokens precede the current one."""
 
     limit: int
 
@@ -152,12 +154,12 @@ class CompactToBrief(msgspec.Struct, frozen=True):
 
     @property
     def capture(self) -> CaptureMode:
-        """How the model reports what to keep."""
+        """How the model reports lines for the brief: in a card, or by a tool call."""
         return self.config.capture
 
     @property
     def instruction(self) -> str:
-        """The text that asks the model for what to keep; empty for the default text."""
+        """The text that asks the model for lines for the brief; empty for the default text."""
         return self.config.instruction
 
     def apply(self, view: View, limits: Compactor) -> View:
@@ -173,7 +175,7 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         stop = droppable[count - 1].stop
         substitute = _find_substitute_summary(view, record, self.config)
         if saves and max(record.covers, substitute.stop if substitute else 0) < stop:
-            # Neither a card nor a summary covers these exchanges, and there is room to send them once more.
+            # These exchanges are covered by neither a card nor a summary, and there is room to send them once more.
             if view.may_summarize != "before":
                 return msgspec.structs.replace(view, compaction_pays=False)
             request = SummaryRequest(stop=stop, length=SUMMARY_TOKENS, timeout=_TIMEOUT)
@@ -208,8 +210,8 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         sent, present = parse_brief_lines(other_texts), parse_brief_lines([render_brief(record.content, brief)])
         if record.edition and not sent <= present:
             return True
-        # Without a head, only the brief can stand for what is left out here or was handed to the caller. Before the
-        # first answer, no cache is lost by a new head.
+        # Without a head, only the brief can represent the exchanges that are left out here or were handed to the
+        # caller. Before the first answer, a new head invalidates no cache.
         gone = leaves_out or transcript.shed.number > 0
         return bool(record.content.lines) and (gone or not any(entry.role in ANSWERS for entry in transcript))
 
@@ -288,9 +290,10 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         return view.replace_blocks(dropped, head)
 
     def _count_excess(self, view: View) -> int:
-        """Return by how many tokens a full head and a request for a card exceed the limit; outlines make room for them.
+        """Return the number of tokens by which a full head and a card request together exceed the limit.
 
-        A limit that leaves no room for a head and `CARD_REQUEST_TOKENS` counts as if it did.
+        The outlines are shortened by this number. A `limit` that is too small for a head and `CARD_REQUEST_TOKENS` is
+        treated as if it were just large enough.
         """
         config = self.config
         request = view.wire.write_instruction(
@@ -301,7 +304,7 @@ class CompactToBrief(msgspec.Struct, frozen=True):
 
 
 def _read_card_line_ids(view: View, block: Block) -> set[str]:
-    """Return the ids, for any field, of all lines stated in the memory cards of an exchange."""
+    """Return the ids of all lines in the memory cards of an exchange, in the form that does not depend on the field."""
     changes = [change for i in range(block.first, block.stop) for change in read_card_operations(view.get_entry(i))]
     return {make_line_id("", normalize(text)) for change in changes for text in change.texts}
 

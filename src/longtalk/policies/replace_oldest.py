@@ -14,10 +14,10 @@ from longtalk.policies.view import View
 class ReplaceOldest(SummarizeOldest, frozen=True, kw_only=True):
     """A strategy that replaces the oldest exchanges with a text that your function `write(earlier, entries)` returns.
 
-    `earlier` is the text that the function returned the last time, or "", and `entries` are the `OldEntry` values since
-    then that its new text replaces, together with `earlier`. The function is called where other strategies have a model
-    write a summary: before a model call or, with `background=True`, after an answer. So it may take its time, and in an
-    async chat it may be async. `length` is how many tokens its text usually has at most. The other arguments are those
+    The new text replaces both `earlier`, the text that the function returned last time ("" at first), and `entries`,
+    the `OldEntry` values added since then. The function is called whenever another strategy would ask a model for a
+    summary: before a model call or, with `background=True`, after an answer. So it may take its time, and in an async
+    chat it may be async. `length` is the expected maximum length of its text in tokens. The other arguments are those
     of `SummarizeOldest`. If the function fails, the view does not change.
     """
 
@@ -29,7 +29,7 @@ class ReplaceOldest(SummarizeOldest, frozen=True, kw_only=True):
             raise InputError(f"`write` must be a function (earlier, entries) that returns text, not {self.write!r}.")
 
     def __repr__(self) -> str:
-        """Return a text without the address of the function, because a policy is recognized by its `repr`."""
+        """Return a text without the function's memory address, because policies are compared by their `repr`."""
         name = getattr(self.write, "__qualname__", "")
         write = f"{self.write.__module__}.{name}" if name else repr(self.write)
         return (

@@ -31,9 +31,9 @@ class SummarizeOldest(msgspec.Struct, frozen=True):
     timeout: float = 60
 
     def __post_init__(self) -> None:
-        check_positive(self.length, "`length`, the tokens of a summary,")
+        check_positive(self.length, "`length` of a summary, in tokens,")
         if self.length < 50:
-            raise InputError(f"`length`, the tokens of a summary, must be at least 50, not {self.length}.")
+            raise InputError(f"`length` of a summary, in tokens, must be at least 50, not {self.length}.")
         if isinstance(self.keep, bool) or not isinstance(self.keep, int) or self.keep < 0:
             raise InputError(f"`keep`, a number of exchanges, must be an integer of at least 0, not {self.keep!r}.")
         if isinstance(self.timeout, bool) or not isinstance(self.timeout, int | float) or not 0 < self.timeout < 10**6:
@@ -97,7 +97,8 @@ class Summarize(msgspec.Struct, frozen=True):
         self._make_strategy()
         if self.length >= to:
             raise InputError(
-                f"A summary of {self.length} tokens does not fit a request of {to}: raise `over` or reduce `length`."
+                f"A summary of {self.length} tokens does not fit into a request of {to} tokens: "
+                "raise `over` or lower `length`."
             )
 
     def _make_strategy(self) -> SummarizeOldest:

@@ -1,8 +1,8 @@
 """`View`: the conversation as a policy sees it, a list of exchanges with their lengths, which strategies shorten.
 
 Positions count from the start of the whole conversation, so they stay valid after older entries have left the state.
-Parts of an exchange that is kept may be sent in another form, each described by a `Run`: a long text cut to its
-beginning and end, tool calls as a digest, or a series of events without its middle.
+Parts of a kept exchange may be sent in another form, each described by a `Run`: a long text cut to its beginning and
+end, tool calls as one-line digests, or a series of events without its middle.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from longtalk.wires.entries import digest_tool_calls, read_text
 from longtalk.wires.protocol import Wire
 
 MIN_RECENT_EXCHANGES = 2
-"""This many of the last exchanges are kept unchanged if together they have at most `recent` tokens."""
+"""The number of last exchanges that are kept unchanged if together they have at most `recent` tokens."""
 RECENT_SHARE = 3
-"""More exchanges than that are kept only while all kept exchanges together take at most 1/3 of `recent`."""
+"""Further exchanges are kept only while all kept exchanges together take at most 1/3 of `recent`."""
 NOTE_TOKENS = 20
-"""The approximate number of tokens in the note that marks what was cut or left out."""
+"""The approximate number of tokens in the note that marks a cut or an omission."""
 
 
 _get_first, _get_last = attrgetter("first"), attrgetter("last")
@@ -124,7 +124,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def usable_summary(self) -> Summary | None:
-        """The latest summary if it covers all that the request's present summary does, else the present summary."""
+        """The latest summary if it covers everything that the present summary of the request does, else the latter."""
         present, latest = self.summary, self.latest_summary
         if present is None or (latest is not None and all(latest.covers_range(*span) for span in present.covers)):
             return latest
@@ -167,7 +167,7 @@ class View(msgspec.Struct, frozen=True):
         return block
 
     def with_altered_run(self, block: Block, run: Run) -> Block:
-        """Return the block with one more altered run. The run replaces any earlier ones that it overlaps."""
+        """Return the block with one more altered run, which replaces all earlier runs that it overlaps."""
         return self.with_altered_runs(block, [run])
 
     def with_altered_runs(self, block: Block, runs: Sequence[Run]) -> Block:
@@ -193,7 +193,7 @@ class View(msgspec.Struct, frozen=True):
         )
 
     def _compute_savings(self, run: Run) -> tuple[int, int]:
-        """Return how many tokens and how many messages are saved by altering a run."""
+        """Return the number of tokens and the number of messages that are saved by altering a run."""
         whole = self.count_tokens(run.first, run.last)
         if run.keep:
             return whole - run.tokens, 0
@@ -208,7 +208,7 @@ class View(msgspec.Struct, frozen=True):
         for is_answer, group in groupby(all_roles, key=lambda role: role in ANSWERS):
             roles = list(group)
             if is_answer and "tool" in roles:
-                # A result without its call may begin the group, in a state that was forged.
+                # In a forged state, the group may begin with a tool result that has no call.
                 first = start + max(0, roles.index("tool") - 1)
                 last = start + len(roles) - 1 - roles[::-1].index("tool")
                 runs.append(Run(first, last, "summarised", DIGEST, tokens=self.count_tokens(first, last)))
@@ -232,7 +232,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 def count_recent(lengths: Sequence[int], room: int, *, whole: int) -> int:
-    """Return how many of the last exchanges to keep unchanged, given the lengths of all exchanges in tokens.
+    """Return the number of last exchanges to keep unchanged, given the lengths of all exchanges in tokens.
 
     Together, the kept exchanges have at most `room` tokens and, if there are more than two, at most a third of `whole`.
     """

@@ -42,7 +42,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     prices: Prices | None = None
     """The prices of the model; None if unknown."""
     listed_prices_apply: bool = True
-    """False if the model's prices are listed, but for the provider's own server, which is not the one that is used."""
+    """False if the model's prices are listed for the provider's own server, but requests go to another server."""
     described: bool = True
     """Whether the model's data is known. False only for a hosted model that is not in `longtalk.models.registry`."""
 

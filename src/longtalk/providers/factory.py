@@ -71,9 +71,10 @@ def connect(
         from longtalk.providers.litellm.provider import AsyncLiteLLM
 
         return AsyncLiteLLM(resolved, timeout=timeout)
-    if resolved.wire.name == "openai-responses":
-        return AsyncResponses(resolved, client=client, timeout=timeout)
-    return AsyncHTTP(resolved, client=client, timeout=timeout)
+    kind = AsyncResponses if resolved.wire.name == "openai-responses" else AsyncHTTP
+    provider = kind(resolved, client=client, timeout=timeout)
+    provider.own_address = bool(passed) and passed != ["api_key"]
+    return provider
 
 
 def _resolve_with_client(

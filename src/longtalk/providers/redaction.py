@@ -1,9 +1,10 @@
 """Remove keys from everything that a provider says about a failure: messages, response bodies, output of programs.
 
 Servers, gateways and programs quote the key of a request in their errors, and an error is shown, logged and stored with
-its turn. Each provider has a `Redactor` that knows the provider's secrets. It finds a secret as it is, escaped as in
-JSON, URLs or HTML, broken over lines, in Base64, and cut off after more than half of it. It also removes any text that
-plainly looks like a key. A provider does its work inside `with self.redactor:`, so that no error leaves it unredacted.
+its turn. Each provider has a `Redactor` that knows the provider's secrets. It finds a secret that is written plainly,
+escaped as in JSON, URLs or HTML, broken over lines, encoded in Base64, or cut off after more than half of its length.
+It also removes any text that plainly looks like a key. A provider does its work inside `with self.redactor:`, so that
+no error leaves it unredacted.
 
 Values of fewer than seven characters are not redacted: such a key ("none", "ollama") is not secret, and its letters
 occur in ordinary words.
@@ -24,7 +25,7 @@ from longtalk.errors import ProviderError
 REDACTED = "[redacted]"
 _MIN_SECRET = 7
 _MIN_CUT = 24
-"""A secret of at least this length is also found if the text was cut off inside it, after more than half of it."""
+"""The length from which a secret is also found if the text was cut off inside it, after more than half of it."""
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE|SIGNATURE|^SIG$", re.IGNORECASE)
 _CLIENT = ("_client", "_auth", "_headers", "_params", "_custom_headers", "_custom_query")
 """Attributes of SDK clients and HTTP clients that contain secrets although their names don't say so."""

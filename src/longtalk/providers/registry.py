@@ -153,7 +153,7 @@ def resolve(name: str, *, base_url: str | None = None, api_key: str | None = Non
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise InputError(f"The model name {name!a} is not valid Unicode.") from None
+        raise InputError(f"The model name {name!a} is not valid Unicode: remove its lone surrogates.") from None
     provider, colon, model = name.partition(":")
     address = PROVIDERS.get(provider) or _OFFERED.get(provider)
     if not isinstance(address, Address):
@@ -241,7 +241,9 @@ def _check_key(key: object) -> str | None:
         raise InputError(f"`api_key` must be a string, not {type(key).__name__}.")
     key = key.strip()
     if not key.isascii() or not key.isprintable():
-        raise InputError("The API key contains characters that no key has: check that exactly the key was copied.")
+        raise InputError(
+            "The API key contains invalid characters: check that you copied the whole key and nothing else."
+        )
     return key
 
 

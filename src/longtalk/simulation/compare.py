@@ -135,7 +135,10 @@ def transcript_of(conversation: ConversationExport | bytes, *, branch: str | Non
     if isinstance(conversation, bytes):
         talks = read(conversation)
         if len(talks) != 1:
-            raise InputError(f"Only one conversation can be simulated at a time, but the file contains {len(talks):,}.")
+            raise InputError(
+                f"Only one conversation can be simulated at a time, but the file contains {len(talks):,}: import "
+                "it and choose one."
+            )
         conversation = talks[0]
     if not isinstance(conversation, ConversationExport):
         raise InputError(

@@ -111,7 +111,7 @@ class _Costs:
         return self._resend_price[i] * self._tokens(first, self._first_kept[i]) + self._summary_cost
 
     def _tokens(self, first: int, stop: int) -> int:
-        """Return the number of tokens of a request with the entries before position `stop`, the oldest summarized."""
+        """Return the number of tokens of a request with the entries before position `stop`, partly summarized."""
         if not first:
             return self._preamble + self._tokens_before[stop]
         return (

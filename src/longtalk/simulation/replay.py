@@ -98,7 +98,7 @@ class PolicyReplay:
         self._receipts: dict[int, CostReceipt] = {}
         self._epoch = 0
         self._added: tuple[int, TurnAdditions | None] = (-1, None)
-        """What memory adds to the requests of a turn, after the number of entries up to the turn's message."""
+        """The number of entries up to the turn's message, and the texts that memory adds to the turn's requests."""
         self._full_brief: BriefContent | None = None
         self.calls: list[ReplayedCall] = []
         """The model calls, including those that make summaries."""
@@ -125,7 +125,7 @@ class PolicyReplay:
                 self._record_answer(i, entry)
             counted = msgspec.structs.replace(entry, tokens=self._setup.estimated.count(entry.native))
             self._transcript = self._transcript.append_to_turn(entry.turn, [counted])
-            # Results in a turn of their own go on with the exchange.
+            # Tool results that begin a new turn continue the exchange.
             goes_on = [next_entry.role for next_entry in trace.entries[i + 1 : i + 2]] == ["tool"]
             if i in answers and turns[i + 1 : i + 2] not in ([], [entry.turn]) and not goes_on:
                 self._fill_brief(i)
@@ -199,7 +199,7 @@ class PolicyReplay:
         return prepared
 
     def _summarize(self, wants: SummaryRequest, prepared: Prepared, i: int, at: int) -> None:
-        """Record a placeholder text as a summary, and the call that makes it unless a function of the app does."""
+        """Record a placeholder as a summary and, unless a function of the app writes it, the call that makes it."""
         setup, wire, epoch = self._setup, self._setup.trace.wire, prepared.plan.epoch
         text = setup.summary(wants.length, len(self.calls), setup.reported.counter)
         quoted = wire.quote(TAG, text)
@@ -220,7 +220,7 @@ class PolicyReplay:
         self._transcript = record_summary(self._transcript, summary, self._transcript[wants.stop - 1].id)
 
     def _keep_suffix(self, prepared: Prepared) -> None:
-        """Record what memory added after the user's message, so that later requests of the turn repeat it."""
+        """Record the text that memory added after the user's message, so that later requests of the turn repeat it."""
         suffix = prepared.added.make_suffix(self._transcript, prepared.tail, None)
         if suffix is not None:
             wire, counter = prepared.terms.wire, prepared.terms.counter
@@ -241,7 +241,7 @@ class PolicyReplay:
         self._transcript = with_brief_record(self._transcript, book)
 
     def _record_request(self, context: Context, preamble: Preamble, at: int) -> tuple[int, int]:
-        """Record a request, and return how many of its tokens are read from the cache, and how many are not."""
+        """Record a request. Return how many of its tokens are read from the cache, and how many are not."""
         model, sizes = self._setup.model, self._setup.reported
         messages = [bytes(piece) for piece in context.pieces]
         tokens = [sizes.count(message) for message in messages]
@@ -274,6 +274,6 @@ def build_full_brief(brief: Brief, counter: Counter) -> BriefContent:
 
 
 def _count_equal(some: Sequence[bytes], more: Sequence[bytes]) -> int:
-    """Return how many messages at the start of two requests are equal."""
+    """Return the number of equal messages at the start of two requests."""
     pairs = zip(some, more, strict=False)
     return next((i for i, (one, other) in enumerate(pairs) if one != other), min(len(some), len(more)))

@@ -110,19 +110,30 @@ def _encode_content(transcript: Transcript) -> tuple[tuple[bytes | memoryview, .
     return (index, memoryview(transcript.pack.array)[:-1], tail), crc
 
 
-def decode(state: bytes, *, wires: Container[str], part: bool = False, max_bytes: int = MAX_BYTES) -> Transcript:
+def decode(
+    state: bytes,
+    *,
+    wires: Container[str],
+    part: bool = False,
+    max_bytes: int = MAX_BYTES,
+    is_authentic: bool = False,
+) -> Transcript:
     """Return the transcript in a state or, with `part`, in a shed part; raise `BadState` if the bytes are invalid.
 
-    `wires` are the names of the wires that entries may have; `max_bytes` limits the uncompressed size.
+    `wires` are the names of the wires that entries may have; `max_bytes` limits the uncompressed size. `is_authentic`
+    says that a seal has proved that Longtalk wrote these very bytes. Then the checksums and the JSON of each entry,
+    which were right when the state was sealed, are not checked again.
     """
     state = _to_bytes(state)
     if len(state) > max_bytes:
         raise _bad_state(state, "too_large", f"it has {len(state)} bytes, the limit is {max_bytes}: raise `max_state`")
-    return READERS[_read_version(state)](state, wires, part, max_bytes)
+    if (version := _read_version(state)) == VERSION:
+        return _read(state, wires, part, max_bytes, is_authentic=is_authentic)
+    return READERS[version](state, wires, part, max_bytes)
 
 
 def is_empty(state: bytes) -> bool:
-    """Return True if these are no bytes at all: the state of a conversation in which nothing was said."""
+    """Return True if the value is an empty byte string, which is the state of a conversation without messages."""
     return isinstance(state, bytes | bytearray | memoryview) and len(state) == 0
 
 
@@ -183,69 +194,74 @@ def _read_version(state: bytes) -> int:
     elif len(state) > len(PLAIN) and state.startswith(PLAIN):
         version = state[len(PLAIN)]
     elif state.startswith(SEALED):
-        raise _bad_state(state, "unknown_key", "it is sealed; pass the `seal` that opens it")
+        raise _bad_state(state, "unknown_key", "the state is sealed; pass the `seal` that opens it")
     elif PLAIN.startswith(state[: len(PLAIN)]):
-        raise _bad_state(state, "truncated", "it ends after its first few bytes")
+        raise _bad_state(state, "truncated", "the state ends after its first few bytes")
     else:
-        raise _bad_state(state, "corrupt", "its first bytes are not those of a state")
+        raise _bad_state(state, "corrupt", "the first bytes are not those of a state")
     if version > VERSION:
         raise _bad_state(
             state,
             "too_new",
-            f"it has version {version}, but this version of longtalk reads only up to {VERSION}: upgrade longtalk",
+            f"the state has version {version}, but this version of longtalk reads only up to {VERSION}: upgrade "
+            "longtalk",
         )
     if version not in READERS:
-        raise _bad_state(state, "corrupt", f"its version {version} does not exist")
+        raise _bad_state(state, "corrupt", f"the state has version {version}, which does not exist")
     return version
 
 
 def _read_prefix(state: bytes) -> tuple[Any, ...]:
     if len(state) < _START:
-        raise _bad_state(state, "truncated", "it ends inside its prefix")
+        raise _bad_state(state, "truncated", "the state ends inside its prefix")
     if zlib.crc32(state[: _PREFIX.size]) != _CHECK.unpack_from(state, _PREFIX.size)[0]:
-        raise _bad_state(state, "corrupt", "the checksum of its prefix is wrong")
+        raise _bad_state(state, "corrupt", "the checksum of the state's prefix is wrong")
     return _PREFIX.unpack_from(state)[1:]
 
 
-def _read(state: bytes, wires: Container[str], part: bool, max_bytes: int) -> Transcript:
+def _read(state: bytes, wires: Container[str], part: bool, max_bytes: int, *, is_authentic: bool = False) -> Transcript:
     _, flags, revision, created, updated, stored, index, array, entries, index_crc, array_crc = _read_prefix(state)
     raw, is_compressed = index + array, flags & _ZSTD
     if flags & ~(_ZSTD | _PART):
-        raise _bad_state(state, "corrupt", "it has unknown flags")
+        raise _bad_state(state, "corrupt", "the state has unknown flags")
     if bool(flags & _PART) is not part:
         raise _wrong_kind(state, part)
     if len(state) - _START != stored:
         reason = "truncated" if len(state) - _START < stored else "corrupt"
-        raise _bad_state(state, reason, f"it should have {stored} bytes of content, but has {len(state) - _START}")
+        why = f"the state should have {stored} bytes of content, but has {len(state) - _START}"
+        raise _bad_state(state, reason, why)
     if raw > max_bytes:
         raise _bad_state(
-            state, "too_large", f"it has {raw} bytes uncompressed, the limit is {max_bytes}: raise `max_state`"
+            state,
+            "too_large",
+            f"the state has {raw} bytes uncompressed, and the limit is {max_bytes}: raise `max_state`",
         )
     if revision >= 2**63:
-        raise _bad_state(state, "corrupt", "its revision is too large")
+        raise _bad_state(state, "corrupt", "the revision of the state is too large")
     if entries > MAX_ENTRIES:
-        raise _bad_state(state, "too_large", f"it has {entries} entries, the limit is {MAX_ENTRIES}")
+        raise _bad_state(state, "too_large", f"the state has {entries} entries, and the limit is {MAX_ENTRIES}")
     if (raw > MAX_RATIO * max(stored, 1) and is_compressed) or (raw != stored and not is_compressed):
-        raise _bad_state(state, "corrupt", "its sizes contradict each other")
+        raise _bad_state(state, "corrupt", "the sizes in the state's prefix contradict each other")
     try:
         body = memoryview(_decompress(state[_START:], raw) if is_compressed else state)[
             0 if is_compressed else _START :
         ]
-        if zlib.crc32(body[:index]) != index_crc or checksum(body[index:]) != array_crc:
+        if not is_authentic and (zlib.crc32(body[:index]) != index_crc or checksum(body[index:]) != array_crc):
             raise ValueError("a checksum is wrong")
         content = _decode_body(body[:index])
         pack = Pack(content.index, body[index:], array_crc)
         if len(pack) != entries:
             raise ValueError("its number of entries is wrong")
-        check_pack(pack, wires)
+        check_pack(pack, wires, is_authentic=is_authentic)
         content.turns.check()
         content.shed.check(entries, len(content.turns.ids), part=part)
         if part and content.records:
-            raise ValueError("it has records, but a shed part never does")
+            raise ValueError("the part has records, but a shed part never does")
     except LookupError as problem:
-        raise _bad_state(state, "unknown_wire", f"it has entries of the unknown wire {problem.args[0]!r}") from None
+        why = f"the state has entries of the unknown wire {problem.args[0]!r}: upgrade longtalk"
+        raise _bad_state(state, "unknown_wire", why) from None
     except RecursionError:
-        raise _bad_state(state, "corrupt", "its index is nested too deeply") from None
+        raise _bad_state(state, "corrupt", "the index of the state is nested too deeply") from None
     except ValueError as problem:
         raise _bad_state(state, "corrupt", str(problem)) from None
     return Transcript(
@@ -267,7 +283,7 @@ def _read_v1(state: bytes, wires: Container[str], part: bool, max_bytes: int) ->
     try:
         return read(state)
     except LookupError as problem:
-        raise _bad_state(state, "unknown_wire", f"its provider {problem.args[0]!r} is unknown") from None
+        raise _bad_state(state, "unknown_wire", f"the provider {problem.args[0]!r} of the state is unknown") from None
     except OverflowError as problem:
         raise _bad_state(state, "too_large", str(problem)) from None
     except ValueError as problem:
@@ -283,8 +299,8 @@ def _bad_state(state: bytes, reason: str, what: str) -> BadState:
 
 def _wrong_kind(state: bytes, part: bool) -> BadState:
     if part:
-        return _bad_state(state, "wrong_part", "it is a state, not a part that a state has shed")
-    return _bad_state(state, "part", "it is a part that a state has shed; use `join` to combine it with its state")
+        return _bad_state(state, "wrong_part", "the value is a state, not a part that a state has shed")
+    return _bad_state(state, "part", "the value is a part that a state has shed; use `join` to put it back")
 
 
 def _import_zstd() -> Any:
@@ -308,7 +324,7 @@ def _decompress(data: bytes, size: int) -> bytes:
         # One byte more than announced is enough to detect a false size.
         out: bytes = reader.decompress(data, max_length=size + 1)
     except zstd.ZstdError as problem:
-        raise ValueError(f"its compressed content is damaged ({problem})") from None
+        raise ValueError(f"the compressed content is damaged ({problem})") from None
     if len(out) != size or not reader.eof or reader.unused_data:
-        raise ValueError("its compressed content does not have the announced size")
+        raise ValueError("the compressed content does not have the announced size")
     return out

@@ -55,7 +55,7 @@ def read(state: bytes) -> Transcript:
         messages = b"[]"
     count = len(json_bytes.lengths(messages))
     if count > MAX_ENTRIES:
-        raise OverflowError(f"it has {count} messages, the limit is {MAX_ENTRIES}")
+        raise OverflowError(f"the state has {count} messages, and the limit is {MAX_ENTRIES}")
     entries: list[Entry] = []
     turns: list[Turn] = []
     for number, members in enumerate(_group_turns(json_bytes.items(messages))):

@@ -13,13 +13,14 @@ never for altered bytes.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from longtalk.errors import BadState, InputError, MissingExtra
-from longtalk.state.codec import Peek, peek
+from longtalk.state.codec import Peek, decode, peek
 from longtalk.state.sealed_header import (
     FIXED,
     MAX_BODY,
@@ -102,11 +103,17 @@ class Seal:
     def close(self, state: bytes, *, owner: str = "", conversation: str = "") -> bytes:
         """Return the state sealed for this owner and conversation.
 
-        The sealed state can be opened only with the same owner and conversation, and reveals neither.
+        The sealed state can be opened only with the same owner and conversation, and reveals neither. Raises
+        `InputError` if the state can't be read: what is sealed is trusted when it is opened.
         """
+        _check_content(state)
+        return self.close_encoded(state, owner=owner, conversation=conversation)
+
+    def close_encoded(self, state: bytes, *, owner: str = "", conversation: str = "") -> bytes:
+        """Seal a state that this process has encoded itself, so that its content need not be checked."""
         seen = _peek_plain(state)
         if seen.size > MAX_BODY - TAG_BYTES:
-            raise InputError(f"A state of {seen.size} bytes can't be sealed, the limit is {MAX_BODY - TAG_BYTES}.")
+            raise InputError(f"A state of {seen.size} bytes can't be sealed; the limit is {MAX_BODY - TAG_BYTES}.")
         key_id = self._key_id.encode()
         salt = os.urandom(_SALT_BYTES)
         secret, binding = _derive_keys(self._keys[self._key_id], salt)
@@ -202,6 +209,10 @@ class BoundSeal(msgspec.Struct, frozen=True):
         """Return the state sealed for this owner and conversation; see `Seal.close`."""
         return self.seal.close(state, owner=self.owner, conversation=self.conversation)
 
+    def close_encoded(self, state: bytes) -> bytes:
+        """Seal a state that this process has encoded itself; see `Seal.close_encoded`."""
+        return self.seal.close_encoded(state, owner=self.owner, conversation=self.conversation)
+
     def open(self, sealed: bytes) -> bytes:
         """Return the plain state in a sealed state; see `Seal.open`."""
         return self.seal.open(sealed, owner=self.owner, conversation=self.conversation, min_revision=self.min_revision)
@@ -253,6 +264,27 @@ def _peek_plain(state: bytes) -> Peek:
         raise InputError("This state is sealed already. Pass it on unchanged, or open it first.")
     try:
         return peek(state)
+    except BadState as problem:
+        raise InputError(f"Only a state (`reply.state`) can be sealed. {problem}") from None
+
+
+class _AnyWire:
+    """All names of wires: a state may be sealed by a process that does not know them."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+ANY_WIRE = _AnyWire()
+
+
+def _check_content(state: bytes) -> None:
+    """Raise `InputError` unless these bytes are a state, or a part of one, that can be read."""
+    seen = _peek_plain(state)
+    if seen.size == 0:
+        return
+    try:
+        decode(state, wires=ANY_WIRE, part=seen.part, max_bytes=sys.maxsize)
     except BadState as problem:
         raise InputError(f"Only a state (`reply.state`) can be sealed. {problem}") from None
 

@@ -35,7 +35,7 @@ __all__ = ["encode_part", "join", "split"]
 
 
 def split(transcript: Transcript, gone: Sequence[Span]) -> tuple[Transcript, Transcript]:
-    """Return two transcripts: what remains of this one, and the part to shed.
+    """Return two transcripts: this one without the entries to shed, and the part with these entries.
 
     `gone` are the spans of the entries to shed. Turns are shed with their entries, except for the last turn; all
     records remain. `gone` may include the last entry only if it includes all entries; otherwise `ValueError` is raised.
@@ -131,7 +131,7 @@ def join(*parts: bytes, seal: Seal | BoundSeal | None = None, max_state: int = s
         whole = states.encode(_join_transcripts(state, ordered))
     except ValueError as problem:
         raise BadState(f"This state can't be joined: {problem}.", reason="corrupt", state=last) from None
-    return seal.close(whole) if seal else whole
+    return seal.close_encoded(whole) if seal else whole
 
 
 class _Part(NamedTuple):
@@ -177,16 +177,14 @@ def _verify_order(found: Sequence[_Part], state: Transcript, data: bytes) -> lis
     for number in sorted(numbered, reverse=True):
         part = numbered[number][0]
         if number > state.shed.number:
-            raise _wrong_part(part, "it belongs to another conversation, or to a later state of this one")
+            raise _wrong_part(part, "the part belongs to another conversation, or to a later state of this one")
         if number != state.shed.number - len(ordered):
             break
         for part in numbered[number]:
             if part.link != link:
-                raise _wrong_part(
-                    part, "it belongs to another conversation or another branch of this one, or it was changed"
-                )
+                raise _wrong_part(part, "the part belongs to another conversation or branch, or it was changed")
         if len(numbered[number]) > 1:
-            raise _wrong_part(part, "it was passed twice")
+            raise _wrong_part(part, "the part was passed twice")
         ordered.append(part.transcript)
         link = part.transcript.shed.chain
     if len(ordered) < state.shed.number:
@@ -215,7 +213,7 @@ def _join_transcripts(state: Transcript, parts: Sequence[Transcript]) -> Transcr
     sources, missing = (state, *parts), _shed_spans(state.shed)
     there = [_shed_spans(part.shed) for part in parts]
     if missing != [merge_spans(span for spans in kind for span in spans) for kind in zip(*there, strict=True)]:
-        raise ValueError("its parts don't hold exactly the entries and turns that it has shed")
+        raise ValueError("the parts don't hold exactly the entries and turns that the state has shed")
     here = [to_positions([(0, size)], spans) for size, spans in zip(_sizes(state), missing, strict=True)]
     entries, turns = (_order_pieces(held) for held in zip(here, *there, strict=True))
     indexes = [each.turns.to_index() for each in sources]
@@ -241,7 +239,7 @@ def _order_pieces(held: Sequence[Sequence[Span]]) -> list[tuple[int, Span]]:
             position += stop - first
     pieces.sort()
     if any(stop > first for (_, stop, _, _), (first, _, _, _) in pairwise(pieces)):
-        raise ValueError("two of its parts hold the same entries or turns")
+        raise ValueError("two parts hold the same entries or turns")
     return [(source, (position, position + stop - first)) for first, stop, source, position in pieces]
 
 

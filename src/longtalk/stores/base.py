@@ -193,6 +193,9 @@ class Store(Protocol):
 
     Each method is one transaction and may be called from any thread. A store that can serve only one caller at a time
     sets `serial = True`; async code then calls the store from a single thread.
+
+    A store whose data may lack checksums, because an earlier version wrote it, has a method `uncovered(owner,
+    conversation)`, which returns a description of each part of a conversation that `verify` can't check.
     """
 
     # Reading

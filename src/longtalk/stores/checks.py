@@ -39,9 +39,10 @@ def check_commit(head: BranchHead | None, commit: Commit, source: BranchHead | N
 
 def check_commit_fields(commit: Commit) -> None:
     """Raise `ValueError` if the fields of a commit contradict each other, regardless of the stored data."""
-    if min([commit.at, *(entry.at for entry in commit.entries)]) < 0:
+    times = [entry.at for entry in commit.entries]
+    if min(commit.at, *times, 0) < 0:
         raise ValueError("the time of a commit or of an entry is before 1970, so it is out of range")
-    if any(not 0 <= i < len(commit.entries) for i in commit.entry_meta):
+    if commit.entry_meta and any(not 0 <= i < len(commit.entries) for i in commit.entry_meta):
         raise ValueError("entry_meta must have only indexes of the commit's entries")
     if commit.turn is None and (commit.request is not None or commit.manifest):
         raise ValueError("a commit with a request or a manifest needs a turn")

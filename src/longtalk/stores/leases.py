@@ -56,7 +56,7 @@ def is_free(head: BranchHead, owner: str, conversation: str) -> bool:
     if lease is None or lease.until <= now():
         return True
     if lease.holder == identify_this_process():
-        # If this process doesn't hold the lease any more, the turn was abandoned.
+        # If this process no longer holds the lease, the turn was abandoned.
         return not _REGISTRY.holds((owner, conversation, head.branch), lease.token)
     return not is_alive(lease.holder)
 
@@ -150,7 +150,7 @@ class LeaseRegistry:
                 thread.start()
 
     def drop(self, lease: HeldLease) -> None:
-        """Remove a lease, so that it isn't renewed any more."""
+        """Remove a lease, so that it is no longer renewed."""
         with self._lock:
             self.held.discard(lease)
 
@@ -161,18 +161,20 @@ class LeaseRegistry:
                 lease.branch_id == branch_id and lease.token == token for lease in (*self.held, *self._being_written)
             )
 
-    @contextmanager
-    def count_as_held(self, lease: HeldLease) -> Iterator[None]:
-        """Count a lease as held while it is being written, since other threads may see it before `hold` is called."""
-        try:
-            with self._lock:
-                self._being_written.append(lease)
-            yield
-        finally:
-            with self._lock:
-                # Ctrl-C may have arrived before the lease was appended.
-                if lease in self._being_written:
-                    self._being_written.remove(lease)
+    def begin_write(self, lease: HeldLease) -> None:
+        """Count a lease as held while it is being written, since other threads may see it before `hold` is called.
+
+        Call `end_write` in a `finally` whose `try` includes this call.
+        """
+        with self._lock:
+            self._being_written.append(lease)
+
+    def end_write(self, lease: HeldLease) -> None:
+        """Stop counting a lease as held because it is being written."""
+        with self._lock:
+            # Ctrl-C may have arrived before the lease was appended.
+            if lease in self._being_written:
+                self._being_written.remove(lease)
 
     def renew(self) -> None:
         """Renew all held leases once."""
@@ -203,6 +205,7 @@ class LeaseRegistry:
 
 
 _REGISTRY = LeaseRegistry()
-hold_lease, drop_lease, count_as_held = _REGISTRY.hold, _REGISTRY.drop, _REGISTRY.count_as_held
+hold_lease, drop_lease = _REGISTRY.hold, _REGISTRY.drop
+begin_write, end_write = _REGISTRY.begin_write, _REGISTRY.end_write
 # A forked child doesn't run its parent's turns.
 on_fork(_REGISTRY.__init__)  # type: ignore[misc]

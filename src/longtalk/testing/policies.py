@@ -250,7 +250,9 @@ def _check_manifest(transcript: Transcript, context: Context) -> None:
             if entry.role == "user" and (run.verdict != "sent" or run.keep):
                 raise PolicyViolation(f"The user's latest message is not sent unchanged: {run}")
             if run.verdict == "left_out" and run.reason != MIDDLE and entry.condition != "empty":
-                raise PolicyViolation(f"A part of the current exchange is left out: {run}")
+                raise PolicyViolation(
+                    f"The policy leaves out a part of the current exchange, which must be sent whole: {run}"
+                )
 
 
 class _Sent(msgspec.Struct):

@@ -18,7 +18,7 @@ import msgspec
 from longtalk.errors import InputError, MissingExtra
 from longtalk.observation import log_suppressed
 from longtalk.tokens.families import DEFAULT_FAMILIES, EXACT, FAMILIES, MODEL_PATTERNS, get_weights
-from longtalk.tokens.features import estimate, split_blocks
+from longtalk.tokens.features import BLOCK_CHARS, estimate, split_blocks
 
 
 class Counter(Protocol):
@@ -39,7 +39,9 @@ class Estimator(msgspec.Struct, frozen=True):
     def count(self, text: str) -> int:
         """Return the estimated number of tokens in a text: 0 for an empty text, else at least 1."""
         costs = get_weights(self.family)
-        tokens = sum(estimate(block, costs) for block in split_blocks(text))
+        tokens = 0.0
+        for block in split_blocks(text) if len(text) > BLOCK_CHARS else (text,):
+            tokens += estimate(block, costs) if block else 0
         return round(tokens) or bool(text)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from operator import mul
 
-_BLOCK_CHARS = 1 << 16
+BLOCK_CHARS = 1 << 16
 """The number of characters that are processed at once."""
 
 # Octal digits for character classes. Their bits: 1 for letter or digit, 2 for blank or digit, 4 for capital or newline.
@@ -119,7 +119,7 @@ def _set_lowest_bits(size: int) -> int:
 
 def split_blocks(text: str) -> list[str]:
     """Split a text into blocks that are small enough to be counted at once."""
-    return [text[start : start + _BLOCK_CHARS] for start in range(0, len(text), _BLOCK_CHARS)]
+    return [text[start : start + BLOCK_CHARS] for start in range(0, len(text), BLOCK_CHARS)]
 
 
 def estimate(block: str, weights: tuple[float, ...]) -> float:
@@ -196,7 +196,7 @@ def _count_latin(classes: int, lowest_bits: int, block: str, accents: int, easte
     letters2, digits2, blanks2 = letters & letters >> 3, digits & digits >> 3, blanks & blanks >> 3
     letters5 = letters2 & letters2 >> 6 & letters2 >> 9
     runs = (letters.bit_count(), letters2.bit_count(), letters5.bit_count(), (letters5 & letters5 >> 15).bit_count())
-    counts = (
+    counts: list[float] = [
         *runs,
         (capitals & (letters ^ capitals) >> 3).bit_count(),
         digits.bit_count(),
@@ -210,7 +210,7 @@ def _count_latin(classes: int, lowest_bits: int, block: str, accents: int, easte
         newlines.bit_count(),
         (newlines & newlines >> 3).bit_count(),
         (newlines & signs >> 3).bit_count(),
-    )
+    ]
     # How English, French or Polish a text is, from 0 to 1: by its share of "the" and of accented letters.
     letter_count = runs[0] or 1
     english, accented = (
@@ -218,4 +218,6 @@ def _count_latin(classes: int, lowest_bits: int, block: str, accents: int, easte
         min(1.0, (accents + eastern) / (0.03 * letter_count)),
     )
     shares = (english, accented, min(1.0, eastern / (0.03 * letter_count))) if accented else (english,)
-    return [*counts, *[run * share for share in shares for run in runs]]
+    for share in shares:
+        counts += (runs[0] * share, runs[1] * share, runs[2] * share, runs[3] * share)
+    return counts

@@ -62,6 +62,8 @@ def count_preamble(system: str | None, tools: Sequence[Function | Mapping[str, A
 
     Each tool is a `longtalk.tool`, a plain function, or a mapping in OpenAI's or Anthropic's format.
     """
+    if not system and not tools:
+        return 0
     tally = _Tally(getattr(counter, "family", ""))
     tally.fixed -= 0 if system else tally.frame
     tally.texts.append(system or "")

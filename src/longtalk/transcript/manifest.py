@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from longtalk._util import typed_json
+
 Verdict = Literal["sent", "held", "recalled", "summarised", "handed_out", "left_out"]
 
 CUT = "cut to head and tail"
@@ -64,11 +66,15 @@ class StoredManifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The number of tokens of the outlines, which are also counted in `summary`."""
     recall: int = 0
     """The number of tokens of the recalled passages, which come after the user's message."""
+    calls: tuple[dict[str, Any], ...] = ()
+    """How each request of the turn was made, in the form of `turn/sent.py`."""
+    settings: str = ""
+    """The digest of the settings under which the turn was made, which a record of the branch has."""
 
 
 def read_manifest(data: bytes) -> StoredManifest:
     """Return the decoded manifest, or an empty manifest if `data` is empty or can't be decoded."""
     try:
-        return msgspec.json.decode(data, type=StoredManifest) if data else StoredManifest()
+        return typed_json.decode(data, StoredManifest) if data else StoredManifest()
     except ValueError:
         return StoredManifest()

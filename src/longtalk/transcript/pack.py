@@ -30,7 +30,12 @@ Plain: TypeAlias = Callable[[str, str], bool]
 """A function that takes a role and a wire name, and returns True if entries with both can be sent unchanged."""
 
 VERBATIM = "verbatim"
-"""The last word of the mark of an answer whose end looks like a memory card and is text."""
+"""In the mark of an answer: its end looks like a memory card and is text."""
+LOOKALIKE = "lookalike"
+"""In the mark of a message or result: its text holds what reads as a tag of Longtalk's (`_util/lookalikes.py`)."""
+CHECKED = "checked"
+"""In the mark of a conversation's first entry: every entry from it on that needs the mark `LOOKALIKE` has it."""
+_WORDS = (VERBATIM, LOOKALIKE, CHECKED)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -54,7 +59,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A special condition; empty for most entries.
 
     It is "length", "filtered", "interrupted" or "empty" for an answer, and "error" or "closed" for a tool result. The
-    word "verbatim", alone or after one of those, is for an answer whose end looks like a memory card and is text.
+    words "verbatim", "lookalike" and "checked" may follow, or stand alone.
     """
     bound: str = ""
     """For an answer with blocks that only its provider can read: a fingerprint of the context in which they are valid.
@@ -67,30 +72,45 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_verbatim(self) -> bool:
         """Whether what looks like a memory card at the end of the answer is text."""
-        return self.mark.endswith(VERBATIM)
+        return VERBATIM in self.mark.split()
+
+    @property
+    def is_lookalike(self) -> bool:
+        """Whether the text holds what reads as a tag that only Longtalk writes."""
+        return LOOKALIKE in self.mark.split()
 
     @property
     def condition(self) -> str:
-        """The mark without "verbatim"."""
-        return self.mark.removesuffix(VERBATIM).rstrip()
+        """The first word of the mark, such as "error"; empty if the mark has none but "verbatim" and its like."""
+        first = self.mark.partition(" ")[0]
+        return "" if first in _WORDS else first
+
+    def with_mark(self, word: str) -> Entry:
+        """Return the entry with a word added to its mark, unless the mark has it."""
+        if word in self.mark.split():
+            return self
+        return msgspec.structs.replace(self, mark=f"{self.mark} {word}".strip())
 
 
 class Pack:
     """A pack of entries. `array` is the JSON array of their messages, and `crc` its checksum (see `checksum`)."""
 
-    __slots__ = ("_ends", "_numbers", "_starts", "_totals", "array", "crc", "index")
+    __slots__ = ("_ends", "_last", "_numbers", "_starts", "_totals", "array", "crc", "index", "size")
 
     def __init__(self, index: PackIndex, array: bytes | memoryview, crc: int) -> None:
         self.index = index
         self.array = array
         self.crc = crc
+        self.size = len(index.shape)
+        """The number of entries."""
+        self._last: Entry | None = None
         self._starts: list[int] | None = None
         self._ends: list[int] | None = None
         self._totals = index.totals
         self._numbers: list[list[int]] | None = None
 
     def __len__(self) -> int:
-        return len(self.index.shape)
+        return self.size
 
     def offsets(self) -> list[int]:
         """Return the offset of each entry in the array, followed by the offset of the end."""
@@ -105,11 +125,12 @@ class Pack:
 
     def tokens(self, stop: int) -> int:
         """Return the total number of tokens of all entries before position `stop`."""
-        return int.from_bytes(self.totals()[8 * stop - 8 : 8 * stop], "little") if stop else 0
+        totals = self._totals if len(self._totals) == 8 * self.size else self.totals()
+        return int.from_bytes(totals[8 * stop - 8 : 8 * stop], "little") if stop else 0
 
     def totals(self) -> bytes:
         """Return the `totals` column of the index, estimated from entry sizes if tokens were never counted."""
-        if len(self._totals) != 8 * len(self):
+        if len(self._totals) != 8 * self.size:
             sizes = read_column("I", self.index.sizes)
             self._totals = pack_column(array("Q", accumulate(estimate_tokens(size) for size in sizes)))
         return self._totals
@@ -170,6 +191,13 @@ class Pack:
             tokens=max(0, self.tokens(i + 1) - self.tokens(i)),
         )
 
+    @property
+    def last(self) -> Entry | None:
+        """The last entry, built once; None if the pack is empty."""
+        if self._last is None and self.size:
+            self._last = self.entry(self.size - 1)
+        return self._last
+
     def groups(self, start: int) -> Iterator[tuple[str, int, bool, bool]]:
         """Yield the runs of consecutive entries that belong to the same turn, from position `start` on.
 
@@ -184,19 +212,31 @@ class Pack:
             yield index.turns[run], stop - start, opens, not index.shape[start:stop].strip(events)
             start = stop
 
-    def walk(self, start: int, stop: int, plain: Plain) -> Iterator[tuple[int, memoryview | Entry]]:
-        """Yield the entries from `start` to `stop` as `Transcript.walk` does.
+    def walk(self, start: int, stop: int, plain: Plain) -> list[tuple[int, memoryview | bytes | Entry]]:
+        """Return the entries from `start` to `stop` as `Transcript.walk` does.
 
-        Consecutive entries that can be sent unchanged are yielded together, as one slice of the array.
+        Consecutive entries that can be sent unchanged are returned together, as one slice of the array.
         """
-        special = {i for i in (*self.index.marks, *self.index.bounds) if start <= i < stop}
-        special.update(self.find(lambda role, wire: not plain(role, wire), start, stop))
+        if start >= stop:
+            return []
+        index = self.index
+        found: list[tuple[int, memoryview | bytes | Entry]] = []
+        special: set[int] = set()
+        if index.marks or index.bounds:
+            special.update([i for i in (*index.marks, *index.bounds) if start <= i < stop])
+            if index.marks.get(0) == CHECKED and 0 not in index.bounds:
+                special.discard(0)
+        for _, role, wire in index.shapes:
+            if not plain(role, wire):
+                special.update(self.find(lambda role, wire: not plain(role, wire), start, stop))
+                break
         for i in (*sorted(special), stop):
             if start < i:
-                yield start, self.natives(start, i)
+                found.append((start, self.natives(start, i)))
             if i < stop:
-                yield i, self.entry(i)
+                found.append((i, self.entry(i)))
             start = i + 1
+        return found
 
     def find(self, wanted: Plain, start: int, stop: int) -> Iterator[int]:
         """Yield the positions from `start` to `stop` of the entries whose role and wire satisfy `wanted`."""
@@ -206,7 +246,7 @@ class Pack:
                 yield start + match.start()
 
     def grow(self, entries: Sequence[Entry]) -> tuple[PackIndex, bytes, int]:
-        """Return what changes when entries are appended: the new index, the bytes to add, and the new checksum.
+        """Return the changes when entries are appended: the new index, the bytes to add, and the new checksum.
 
         The added bytes replace the closing bracket of the array.
         """
@@ -314,7 +354,7 @@ def join_slices(slices: Sequence[tuple[Pack, int, int]]) -> Pack:
         times += index.times[8 * start : 8 * stop]
         natives.append(pack.natives(start, stop))
     if len(codes) > MAX_SHAPES or max(totals[-1:], default=0) > MAX_COUNT:
-        raise ValueError("together they have more kinds of entries or more tokens than a state can hold")
+        raise ValueError("the joined packs have more kinds of entries or more tokens than a state can hold")
     # Join everything at once: the array is large, and each step would copy it again.
     data = b"".join((b"[", *[part for native in natives for part in (b",", native)][1:], b"]"))
     index = PackIndex(
@@ -342,6 +382,14 @@ def estimate_tokens(size: int) -> int:
 def checksum(data: bytes | memoryview) -> int:
     """Return the checksum of the JSON array of a pack, computed without its closing bracket."""
     return zlib.crc32(memoryview(data)[:-1])
+
+
+def has_checksum(native: bytes, crc: int) -> bool:
+    """Return whether the JSON of a single entry has this checksum, which leaves out its last byte.
+
+    The last byte is checked by itself: it closes an object.
+    """
+    return checksum(native) == crc and (native[:1] != b"{" or native[-1:] == b"}")
 
 
 EMPTY = Pack(PackIndex(), b"[]", checksum(b"[]"))

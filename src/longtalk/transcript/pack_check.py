@@ -1,4 +1,4 @@
-"""Checks of packs from outside, such as those in states: the index and the array fit together.
+"""Check packs that come from outside, such as those in states: the index and the array must fit together.
 
 Each entry is then exactly one JSON object, so no entry can alter the request around it.
 """
@@ -16,10 +16,11 @@ from longtalk.transcript.pack_index import MAX_COUNT, read_column
 _MAX_AT_ONCE = 4 * 1024 * 1024
 
 
-def check_pack(pack: Pack, wires: Container[str]) -> None:
-    """Raise `ValueError` unless the index and the array of a pack fit together, or `LookupError` for an unknown wire.
+def check_pack(pack: Pack, wires: Container[str], *, is_authentic: bool = False) -> None:
+    """Check that the index and the array of a pack match.
 
-    `wires` are the names of the known wires.
+    Raises `ValueError` if they don't, and `LookupError` if an entry has a wire that is not in `wires`. With
+    `is_authentic`, the JSON itself is not checked again: that was done before the pack was sealed.
     """
     index, size = pack.index, len(pack)
     counts, sizes = read_column("I", index.counts), read_column("I", index.sizes)
@@ -28,27 +29,29 @@ def check_pack(pack: Pack, wires: Container[str]) -> None:
         or len(index.totals) not in (0, 8 * size)
         or not len(index.turns) == len(counts) == len(index.firsts) / 4
     ):
-        raise ValueError("the columns of its index differ in length")
+        raise ValueError("the columns of the index differ in length")
     index.check_ids(counts, len(pack.array))
     if 0 in counts or not all(0 <= i < size for i in (*index.marks, *index.bounds, *index.parents)):
-        raise ValueError("its index is out of range")
+        raise ValueError("a number in the index is out of range")
     if max(map(add, read_column("I", index.firsts), counts), default=0) > 2**32:
         raise ValueError("the number of an entry is out of range")
     totals = read_column("Q", index.totals).tolist()
     if totals != sorted(totals) or max(totals[-1:], default=0) > MAX_COUNT:
-        raise ValueError("its token counts decrease or are too large")
+        raise ValueError("the token counts decrease or are too large")
     # 47 bits of milliseconds last until the year 6429, so every time can be converted to a date.
     if not index.times[6::8].count(0) == index.times[7::8].count(0) == size or not index.times[5::8].isascii():
-        raise ValueError("a time is out of range")
+        raise ValueError("the time of an entry is out of range")
     if size and max(index.shape) >= len(index.shapes):
-        raise ValueError("its index refers to an unknown combination of kind, role and wire")
+        raise ValueError("the index refers to an unknown combination of kind, role and wire")
     for kind, role, wire in index.shapes:
         if wire not in wires:
             raise LookupError(wire)
         if not is_possible(kind, role, wire):
-            raise ValueError(f"it has entries of the kind {kind!r} with the role {role!r} and the wire {wire!r}")
+            raise ValueError(f"an entry has an impossible combination: kind {kind!r}, role {role!r}, wire {wire!r}")
     if len(pack.array) != (1 + sum(sizes) if size else 2) or (size and not sizes[-1]):
         raise ValueError("its entries are not at the offsets in its index")
+    if is_authentic:
+        return
     _check_array(pack, sizes.tolist())
     for i in pack.find(lambda _, wire: wire == OWN, 0, size):
         entry = pack.entry(i)
@@ -75,4 +78,4 @@ def _check_array(pack: Pack, sizes: list[int]) -> None:
         for i in range(len(pack)):
             json_bytes.check_object(pack.natives(i, i + 1))
     if not fits:
-        raise ValueError("its entries are not at the offsets in its index")
+        raise ValueError("the entries are not at the offsets in the index")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable
+from operator import mul
 from typing import Annotated, Literal
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 MAX_ENTRIES = 1_000_000
 MAX_SHAPES = 128
 MAX_ID_RATIO = 16
-"""How many times as long as the entries their ids may be, all together."""
+"""The maximum ratio of the total length of all entry ids to the total length of the entries."""
 MAX_COUNT = 2**53 - 1
 """The largest integer that JSON parsers in every language read back exactly."""
 
@@ -59,9 +60,9 @@ class PackIndex(msgspec.Struct, frozen=True, array_like=True):
 
         Each entry's id contains the id of its turn, so many entries of a turn with a long id have as many long ids.
         """
-        ids = sum(len(turn) * count for turn, count in zip(self.turns, counts, strict=True))
+        ids = sum(map(mul, map(len, self.turns), counts))
         if ids > MAX_ID_RATIO * (content + len(self.sizes) + len(self.times)) + sum(map(len, self.turns)):
-            raise ValueError("the ids of its entries are much longer than the entries")
+            raise ValueError("the ids of the entries are much longer than the entries")
 
 
 def read_column(code: str, data: bytes) -> array[int]:

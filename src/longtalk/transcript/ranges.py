@@ -34,7 +34,7 @@ class Ranges(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @cached_property
     def _shed_before(self) -> list[int]:
-        """The number of shed entries before each range of entries, and in all of them."""
+        """The number of shed entries before each range of entries and, as the last item, in all ranges."""
         return list(accumulate((count for _, count in self.entries), initial=0))
 
     @cached_property
@@ -44,7 +44,7 @@ class Ranges(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @cached_property
     def _ends(self) -> list[int]:
-        """For each range of entries, the position after its last one."""
+        """For each range of entries, the position after its last entry."""
         return [first + count for first, count in self.entries]
 
     def to_position(self, i: int) -> int:
@@ -52,7 +52,7 @@ class Ranges(msgspec.Struct, frozen=True, array_like=True, dict=True):
         return i + self._shed_before[bisect_right(self._indexes, i)]
 
     def to_index(self, position: int) -> int:
-        """Return the index of the entry at a position in the whole conversation, or of the next that was not shed."""
+        """Return the index of the entry at a position in the whole conversation; if it was shed, of the next entry."""
         k = bisect_right(self._ends, position)
         return (min(position, self.entries[k][0]) if k < len(self.entries) else position) - self._shed_before[k]
 
@@ -68,20 +68,22 @@ class Ranges(msgspec.Struct, frozen=True, array_like=True, dict=True):
             for first, length in spans:
                 # Ranges that touch must have been merged, and only the first range may start at 0.
                 if not length or first < end + (end > 0):
-                    raise ValueError("its ranges of shed entries or turns are not in order")
+                    raise ValueError("the ranges of shed entries or turns are not in order")
                 # In a state, every entry before the range that was not shed must be present.
                 if not part and first - count > size:
-                    raise ValueError("its ranges of shed entries or turns don't fit what it holds")
+                    raise ValueError(
+                        "the ranges of shed entries or turns don't fit the entries and turns that are present"
+                    )
                 end, count = first + length, count + length
             if end > MAX_COUNT or (part and count != size):
-                raise ValueError("its ranges of shed entries or turns don't fit what it holds")
+                raise ValueError("the ranges of shed entries or turns don't fit the entries and turns that are present")
             missing += count
         if part:
             fits = self.number > 0 and missing > 0 and bool(self.chain) == (self.number > 1)
         else:
             fits = self.number <= missing and bool(self.number) == bool(missing) == bool(self.chain)
         if not fits:
-            raise ValueError("the number and the chain of its shed parts don't match its ranges")
+            raise ValueError("the number and the digest chain of the shed parts don't match the ranges")
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Span]:

@@ -1,4 +1,4 @@
-"""What a provider's responses said besides the message and the usage: ids, the exact model, finish reasons, citations.
+"""The fields of a provider's responses besides message and usage: ids, the exact model, finish reasons, citations.
 
 `Turn.responses` has one JSON object for each response of a turn. `add_response` writes it, and `read_responses` reads
 it. The fields of the response stay in the provider's own JSON, byte for byte, in their places: a message and a usage
@@ -24,7 +24,7 @@ class Response(msgspec.Struct, frozen=True):
     entry: str
     """The id of the entry with the message; empty if the response had no content."""
     model: str
-    """The model that was asked, as `provider:model`. `fields` has the model that the provider named, if it did."""
+    """The model that was asked, as `provider:model`. The model that the provider reports, if any, is in `fields`."""
     finish_reason: str
     """Why the answer ended, in Longtalk's words, as in `Reply.finish_reason`."""
     native: bytes
@@ -59,9 +59,9 @@ class Response(msgspec.Struct, frozen=True):
 def add_response(turn: Turn, *, entry: int | None, has_usage: bool, finish: str, native: bytes) -> Turn:
     """Return the turn with one more response.
 
-    `entry` is the number of its entry in the turn. With `has_usage`, the turn's last usage report belongs to it.
-    Members with the usual value are left out: the first response has the first report, an answer ends with "stop", and
-    the model is the turn's.
+    `entry` is the number of the response's entry in the turn. With `has_usage`, the turn's last usage report belongs to
+    the response. Members with the usual value are left out: the first response has the first usage report, an answer
+    ends with "stop", and the model is that of the turn.
     """
     usage = len(turn.usage) - 1 if has_usage else None
     known: dict[str, Any] = {} if entry is None else {"entry": entry}
@@ -82,12 +82,12 @@ def name_models(turn: Turn) -> Turn:
 
 
 def to_finish_reason(finish: str) -> str:
-    """Return a stored `Turn.finish` as users know it."""
+    """Return the finish reason for users, given the value that is stored in `Turn.finish`."""
     return "tool_calls" if finish == "calls" else finish
 
 
 def read_responses(turn: Turn) -> list[Response]:
-    """Return the responses of a turn, oldest first. Those that can't be read are left out."""
+    """Return the responses of a turn, oldest first, without those that can't be decoded."""
     found = []
     for position, raw in enumerate(turn.responses):
         try:

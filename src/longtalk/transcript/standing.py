@@ -1,16 +1,17 @@
-"""The records of a transcript, each decoded once.
+"""The records of a transcript, each of which is decoded only once.
 
-A turn looks at the same few records many times: the epoch, the brief, the anchor. `Standing` keeps what they decode to.
-A transcript that gets another record passes the decoded values of the others on to its successor.
+A turn reads the same few records many times: the epoch, the brief, the anchor. `Standing` caches their decoded values.
+When a record is added to a transcript, the new transcript takes over the values that are already decoded.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
+
+from longtalk._util import typed_json
 
 T = TypeVar("T")
 _SPARE = 16
@@ -30,10 +31,10 @@ class Standing(tuple[Record, ...]):
     """The records of a transcript, oldest first, with their decoded values."""
 
     _decoded: dict[int, tuple[Record, Any, Any]]
-    """By the identity of a record: the record itself, the type that it was decoded as, and the value."""
+    """For each record, by its identity: the record, the type that it was decoded to, and the value."""
 
     def __new__(cls, records: Iterable[Record] = (), before: tuple[Record, ...] = ()) -> Standing:
-        """Make one of these records, with what is decoded already of the records `before`."""
+        """Create the object from these records. Values already decoded in `before` are reused."""
         standing = super().__new__(cls, records)
         decoded = before._decoded if isinstance(before, Standing) and before else {}
         if len(decoded) > len(standing) + _SPARE:
@@ -43,7 +44,7 @@ class Standing(tuple[Record, ...]):
         return standing
 
     def read(self, record: Record, as_type: type[T]) -> T | None:
-        """Return the data of one of these records, decoded; None if it can't be decoded."""
+        """Return the decoded data of one of these records; None if it can't be decoded."""
         known = self._decoded.get(id(record))
         if known is None or known[0] is not record or known[1] != as_type:
             known = self._decoded[id(record)] = (record, as_type, read_record(record, as_type))
@@ -51,20 +52,25 @@ class Standing(tuple[Record, ...]):
         return value
 
     def read_latest(self, kind: str, as_type: type[T]) -> T | None:
-        """Return the newest record of a kind, decoded; None if there is no such record or it can't be decoded."""
+        """Return the decoded data of the newest record of a kind; None if there is none or it can't be decoded."""
         for record in reversed(self):
             if record.kind == kind:
+                known = self._decoded.get(id(record))
+                if known is not None and known[0] is record and known[1] == as_type:
+                    value: T | None = known[2]
+                    return value
                 return self.read(record, as_type)
         return None
 
     def read_all(self, kind: str, as_type: type[T]) -> list[T]:
         """Return all records of a kind that can be decoded, oldest first."""
-        found = [self.read(record, as_type) for record in self if record.kind == kind]
-        return [value for value in found if value is not None]
+        found = [record for record in self if record.kind == kind]
+        return [value for record in found if (value := self.read(record, as_type)) is not None] if found else []
 
 
 def read_record(record: Record, as_type: type[T]) -> T | None:
     """Return the data of a record, decoded; None if it can't be decoded, perhaps because a later version wrote it."""
-    with contextlib.suppress(ValueError, RecursionError):
-        return msgspec.json.decode(record.data, type=as_type)
-    return None
+    try:
+        return typed_json.decode(record.data, as_type)
+    except (ValueError, RecursionError):
+        return None

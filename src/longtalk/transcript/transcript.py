@@ -4,193 +4,27 @@ An `Entry` is one message or event; its `native` is the exact JSON of the messag
 came about: status, model, usage. A `Record` holds derived data, such as a summary or what a server rejects, and is
 attached to the entry up to which it is valid. A `Transcript` combines the three as one immutable value; adding to it
 returns a new transcript. Entries and turns that come from a state stay packed until they are accessed (`pack.py`,
-`Turns`), so loading a long conversation costs little more than copying its bytes.
+`turns.py`), so loading a long conversation costs little more than copying its bytes.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Literal, overload
+from operator import itemgetter
 
 import msgspec
 
-from longtalk.transcript.pack import ANSWERS, EMPTY, Entry, Pack, Plain, join_slices
-from longtalk.transcript.pack_index import MAX_ENTRIES, pack_column, read_column
+from longtalk.transcript.lookalikes import mark_lookalike
+from longtalk.transcript.pack import ANSWERS, CHECKED, EMPTY, Entry, Pack, Plain, join_slices
 from longtalk.transcript.ranges import Ranges
 from longtalk.transcript.standing import Record, Standing
+from longtalk.transcript.turns import Finish as Finish
+from longtalk.transcript.turns import Turn, Turns, TurnStatus
+from longtalk.transcript.turns import TurnIndex as TurnIndex
 
 __all__ = ["Entry", "Record", "Transcript", "Turn", "TurnStatus", "Turns", "new_id", "now"]
-
-TurnStatus = Literal["running", "complete", "interrupted", "failed"]
-Finish = Literal["stop", "calls", "paused", "length", "filtered", "interrupted", "failed"]
-"""Why an answer ended: it was complete, called tools, was paused, or was cut short in one of four ways."""
-
-
-class Turn(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One turn of a conversation: its status, model, times and usage."""
-
-    id: str
-    status: TurnStatus
-    model: str
-    """The model that answered, as `provider:model`."""
-    started: int
-    ended: int = 0
-    finish: Finish = "stop"
-    """Why the answer ended."""
-    usage: tuple[bytes, ...] = ()
-    """The raw usage reports of the provider, one for each model call."""
-    preamble: str = ""
-    """A digest of the system text and the tools, used to detect when they change."""
-    error: str = ""
-    responses: tuple[bytes, ...] = ()
-    """What the provider's responses said besides the message and the usage, in the form of `responses.py`."""
-
-
-class TurnIndex(msgspec.Struct, frozen=True, array_like=True):
-    """Turns stored in columns. Each column has one item per turn unless noted. Numbers are little-endian."""
-
-    ids: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
-    shapes: Annotated[tuple[tuple[TurnStatus, str, Finish, str, str], ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
-    """The different combinations of status, model, finish, preamble and error that the turns have."""
-    shape: bytes = b""
-    """For each turn, the index of its combination in `shapes`, in 32 bits."""
-    started: bytes = b""
-    """For each turn, `Turn.started` in 64 bits."""
-    ended: bytes = b""
-    """For each turn, `Turn.ended` in 64 bits."""
-    reports: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
-    """The usage reports (`Turn.usage`) of all turns, in order."""
-    counts: bytes = b""
-    """For each turn, the number of its usage reports, in 32 bits."""
-    responses: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
-    """The responses (`Turn.responses`) of all turns, in order."""
-    response_counts: bytes = b""
-    """For each turn, the number of its responses, in 32 bits; empty if no turn has any."""
-
-    def check(self) -> None:
-        """Raise `ValueError` unless the columns of the index fit together."""
-        shape, counts = read_column("I", self.shape), read_column("I", self.counts)
-        size = len(self.ids)
-        if not size == len(shape) == len(counts) == len(self.started) / 8 == len(self.ended) / 8:
-            raise ValueError("the columns of its turns differ in length")
-        if sum(counts) != len(self.reports) or max(shape, default=-1) >= len(self.shapes):
-            raise ValueError("its turns refer to values that it does not hold")
-        responses = sum(read_column("I", self.response_counts))
-        if len(self.response_counts) not in (0, 4 * size) or responses != len(self.responses):
-            raise ValueError("its turns refer to responses that it does not hold")
-
-    def turn(self, i: int, first: int | None = None, first_response: int | None = None) -> Turn:
-        """Return the turn at position `i`.
-
-        `first` and `first_response` are the positions of its first usage report and response, if they are known.
-        """
-        status, model, finish, preamble, error = self.shapes[read_column("I", self.shape[4 * i : 4 * i + 4])[0]]
-        return Turn(
-            id=self.ids[i],
-            status=status,
-            model=model,
-            started=read_column("q", self.started[8 * i : 8 * i + 8])[0],
-            ended=read_column("q", self.ended[8 * i : 8 * i + 8])[0],
-            finish=finish,
-            usage=_take(self.reports, self.counts, i, first),
-            preamble=preamble,
-            error=error,
-            responses=_take(self.responses, self.response_counts, i, first_response),
-        )
-
-    def grow(self, size: int, turns: Sequence[Turn]) -> TurnIndex:
-        """Return an index of the first `size` turns of this index, followed by `turns`."""
-        if size == len(self.ids) and not turns:
-            return self
-        codes = {shape: code for code, shape in enumerate(self.shapes)}
-        shapes = [
-            (turn.status, turn.model, turn.finish, turn.preamble, _escape_surrogates(turn.error)) for turn in turns
-        ]
-        shape = array("I", [codes.setdefault(key, len(codes)) for key in shapes])
-        reports = self.reports[: sum(read_column("I", self.counts[: 4 * size]))]
-        responses = (
-            *self.responses[: sum(read_column("I", self.response_counts[: 4 * size]))],
-            *[response for turn in turns for response in turn.responses],
-        )
-        response_counts = pack_column(array("I", [len(turn.responses) for turn in turns]))
-        return TurnIndex(
-            ids=(*self.ids[:size], *[turn.id for turn in turns]),
-            shapes=tuple(codes),
-            shape=self.shape[: 4 * size] + pack_column(shape),
-            started=self.started[: 8 * size] + pack_column(array("q", [turn.started for turn in turns])),
-            ended=self.ended[: 8 * size] + pack_column(array("q", [turn.ended for turn in turns])),
-            reports=(*reports, *[report for turn in turns for report in turn.usage]),
-            counts=self.counts[: 4 * size] + pack_column(array("I", [len(turn.usage) for turn in turns])),
-            responses=responses,
-            response_counts=(self.response_counts[: 4 * size] or bytes(4 * size)) + response_counts
-            if responses
-            else b"",
-        )
-
-
-def _take(values: tuple[bytes, ...], counts: bytes, i: int, first: int | None) -> tuple[bytes, ...]:
-    """Return the values of the turn at position `i`, if `counts` has the number of values of each turn, in 32 bits."""
-    count = int.from_bytes(counts[4 * i : 4 * i + 4], "little")
-    if first is None:
-        is_last = 4 * i + 4 == len(counts)
-        first = len(values) - count if is_last else sum(read_column("I", counts[: 4 * i]))
-    return values[first : first + count]
-
-
-class Turns(Sequence[Turn]):
-    """The turns of a transcript, as a sequence. Turns that come from a state are decoded on demand.
-
-    The sequence consists of the first `packed` turns of `index` (all by default), followed by `fresh`.
-    """
-
-    __slots__ = ("_fresh", "_index", "_packed")
-
-    def __init__(self, index: TurnIndex = TurnIndex(), fresh: tuple[Turn, ...] = (), *, packed: int = -1) -> None:  # noqa: B008
-        self._index = index
-        self._packed = len(index.ids) if packed < 0 else packed
-        self._fresh = fresh
-
-    def __len__(self) -> int:
-        return self._packed + len(self._fresh)
-
-    @overload
-    def __getitem__(self, i: int) -> Turn: ...
-    @overload
-    def __getitem__(self, i: slice) -> tuple[Turn, ...]: ...
-    def __getitem__(self, i: int | slice) -> Turn | tuple[Turn, ...]:
-        if isinstance(i, slice):
-            return tuple(self[j] for j in range(*i.indices(len(self))))
-        i = i + len(self) if i < 0 else i
-        if not 0 <= i < len(self):
-            raise IndexError(i)
-        return self._index.turn(i) if i < self._packed else self._fresh[i - self._packed]
-
-    def __iter__(self) -> Iterator[Turn]:
-        first = first_response = 0
-        for i in range(self._packed):
-            turn = self._index.turn(i, first, first_response)
-            first, first_response = first + len(turn.usage), first_response + len(turn.responses)
-            yield turn
-        yield from self._fresh
-
-    def __eq__(self, other: object) -> bool:
-        return tuple(self) == tuple(other) if isinstance(other, Turns) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def add(self, turn: Turn) -> Turns:
-        """Return these turns with `turn` appended; if the last turn has the same id, `turn` replaces it."""
-        packed, fresh = self._packed, self._fresh
-        if len(self) and self[-1].id == turn.id:
-            packed, fresh = (packed, fresh[:-1]) if fresh else (packed - 1, fresh)
-        return Turns(self._index, (*fresh, turn), packed=packed)
-
-    def to_index(self) -> TurnIndex:
-        """Return all turns in the form that a state stores."""
-        return self._index.grow(self._packed, self._fresh)
 
 
 class Transcript(msgspec.Struct, frozen=True, eq=False):
@@ -203,25 +37,36 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     turns: Turns = Turns()
     records: Standing = Standing()
     revision: int = 0
-    """How many states of this conversation have been made; it increases with each new state."""
+    """The number of states made of this conversation; it increases with each new state."""
     created: int = 0
     updated: int = 0
     shed: Ranges = Ranges()
     """The ranges of entries and turns that were removed from this transcript and handed to the caller to keep."""
 
-    def __post_init__(self) -> None:
-        if type(self.records) is not Standing:
-            msgspec.structs.force_setattr(self, "records", Standing(self.records))
-
     def __len__(self) -> int:
-        return len(self.pack) + len(self.fresh)
+        return self.pack.size + len(self.fresh)
 
     def __getitem__(self, i: int) -> Entry:
-        i = i + len(self) if i < 0 else i
-        if not 0 <= i < len(self):
+        packed = self.pack.size
+        i = i + packed + len(self.fresh) if i < 0 else i
+        if i >= packed:
+            return self.fresh[i - packed]
+        if i < 0:
             raise IndexError(i)
-        packed = len(self.pack)
-        return self.pack.entry(i) if i < packed else self.fresh[i - packed]
+        return self.pack.entry(i)
+
+    def role(self, i: int) -> str:
+        """Return the role of the entry at index `i`, or an empty string if there is none."""
+        packed = self.pack.size
+        if 0 <= i < packed:
+            index = self.pack.index
+            return index.shapes[index.shape[i]][1]
+        return self.fresh[i - packed].role if packed <= i < packed + len(self.fresh) else ""
+
+    @property
+    def last(self) -> Entry | None:
+        """The last entry; None if there are no entries."""
+        return self.fresh[-1] if self.fresh else self.pack.last
 
     def __iter__(self) -> Iterator[Entry]:
         return (self[i] for i in range(len(self)))
@@ -243,7 +88,8 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     @property
     def size(self) -> int:
         """The number of entries in the whole conversation, including those that this transcript has shed."""
-        return self.position(len(self))
+        size = self.pack.size + len(self.fresh)
+        return self.shed.to_position(size) if self.shed.entries else size
 
     def position(self, i: int) -> int:
         """Return the position in the whole conversation of the entry at index `i` of this transcript."""
@@ -259,15 +105,19 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     @property
     def head(self) -> str | None:
         """The id of the last entry of the conversation, even if it was shed; None if there are no entries."""
-        return self[-1].id if len(self) else self.pack.index.parent
+        last = self.fresh[-1] if self.fresh else self.pack.last
+        return self.pack.index.parent if last is None else last.id
 
     @property
     def tail(self) -> int:
         """The number of entries before the answers and tool results at the end; all if there are no other entries."""
-        tail = len(self)
-        while tail and self[tail - 1].role in ANSWERS:
+        packed, tail = self.pack.size, len(self.fresh)
+        while tail and self.fresh[tail - 1].role in ANSWERS:
             tail -= 1
-        return tail or len(self)
+        tail += packed
+        while 0 < tail <= packed and self.pack.entry(tail - 1).role in ANSWERS:
+            tail -= 1
+        return tail or packed + len(self.fresh)
 
     def add(self, entries: Iterable[Entry] = (), *, turn: Turn | None = None) -> Transcript:
         """Return this transcript with `entries` appended and `turn` added.
@@ -284,11 +134,15 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
             return msgspec.structs.replace(self, fresh=self.fresh[: stop - packed])
         return msgspec.structs.replace(self, pack=join_slices([(self.pack, 0, stop)]), fresh=())
 
-    def append_to_turn(self, turn: str, entries: Sequence[Entry]) -> Transcript:
-        """Return this transcript with `entries` added to a turn. Their numbers continue those of the turn's entries."""
-        last = self[-1] if len(self) else None
-        number = int(last.id.rpartition("-")[2]) + 1 if last is not None and last.turn == turn else 0
-        return self.add(link_entries(self.head, turn, number, entries))
+    def append_to_turn(self, id: str, entries: Sequence[Entry], *, turn: Turn | None = None) -> Transcript:  # noqa: A002
+        """Return this transcript with `entries` added to the turn with this id, and `turn` added as by `add`.
+
+        The numbers of the entries continue those of the turn's entries.
+        """
+        last = self.fresh[-1] if self.fresh else self.pack.last
+        number = int(last.id.rpartition("-")[2]) + 1 if last is not None and last.turn == id else 0
+        parent = self.pack.index.parent if last is None else last.id
+        return self.add(link_entries(parent, id, number, entries), turn=turn)
 
     def add_record(self, kind: str, data: bytes, *, replace: bool = False) -> Transcript:
         """Return this transcript with a record attached to its last entry.
@@ -296,8 +150,8 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         With `replace`, the new record replaces all older records of its kind.
         """
         new = Record(kind=kind, entry=self.head or "", at=now(), data=data)
-        older = [record for record in self.records if not replace or record.kind != kind]
-        return self.with_records((*older, new))
+        older = [record for record in self.records if record.kind != kind] if replace else self.records
+        return msgspec.structs.replace(self, records=Standing((*older, new), self.records))
 
     def with_records(self, records: Iterable[Record]) -> Transcript:
         """Return this transcript with these records in place of its own."""
@@ -330,46 +184,62 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
 
     def tokens(self, start: int, stop: int) -> int:
         """Return the number of tokens of the entries from position `start` up to but not including `stop`."""
-        packed = len(self.pack)
-        in_pack = self.pack.tokens(min(stop, packed)) - self.pack.tokens(min(start, packed))
-        return max(0, in_pack) + sum(
-            entry.tokens for entry in self.fresh[max(0, start - packed) : max(0, stop - packed)]
-        )
+        pack = self.pack
+        packed, total = pack.size, 0
+        if start < packed:
+            total = max(0, pack.tokens(min(stop, packed)) - (pack.tokens(start) if start else 0))
+        if stop > packed:
+            for entry in self.fresh[max(0, start - packed) : stop - packed]:
+                total += entry.tokens
+        return total
 
-    def walk(self, start: int, stop: int, plain: Plain) -> Iterator[tuple[int, memoryview | bytes | Entry]]:
-        """Yield the entries from position `start` up to but not including `stop`, with their positions.
+    def walk(self, start: int, stop: int, plain: Plain) -> list[tuple[int, memoryview | bytes | Entry]]:
+        """Return the entries from position `start` up to but not including `stop`, with their positions.
 
-        Entries that can be sent unchanged, according to `plain`, are yielded as JSON; consecutive ones may be joined by
-        commas. All other entries, and those whose `mark` or `bound` is set, are yielded as `Entry`: the caller decides
-        what to send.
+        Entries that can be sent unchanged, according to `plain`, are returned as JSON; consecutive ones may be joined
+        by commas. All other entries, and those whose `mark` or `bound` is set, are returned as `Entry`: the caller
+        decides what to send.
         """
-        packed = len(self.pack)
-        yield from self.pack.walk(min(start, packed), min(stop, packed), plain)
+        packed = self.pack.size
+        found = self.pack.walk(start, min(stop, packed), plain)
+        known: dict[tuple[str, str], bool] = {}
         for i in range(max(start, packed), stop):
             entry = self.fresh[i - packed]
-            as_is = plain(entry.role, entry.wire) and not entry.mark and not entry.bound
-            yield i, entry.native if as_is else entry
+            shape = entry.role, entry.wire
+            is_plain = known.get(shape)
+            if is_plain is None:
+                is_plain = known[shape] = plain(*shape)
+            as_is = is_plain and entry.mark in ("", CHECKED) and not entry.bound
+            found.append((i, entry.native if as_is else entry))
+        return found
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the conversation's first entry is here and says that all look-alikes after it are marked."""
+        if not len(self) or self.position(0):
+            return False
+        mark = self.pack.index.marks.get(0, "") if len(self.pack) else self.fresh[0].mark
+        return CHECKED in mark.split()
 
     def wires(self) -> set[str]:
         """Return the names of the wires (message formats) of all entries in this transcript."""
-        return {wire for _, _, wire in self.pack.index.shapes} | {entry.wire for entry in self.fresh}
+        found = set(map(itemgetter(2), self.pack.index.shapes))
+        for entry in self.fresh:
+            found.add(entry.wire)
+        return found
 
 
 def link_entries(parent: str | None, turn: str, first: int, entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return the entries as part of a turn, with ids numbered from `first` and each entry linked to the one before it.
 
-    `parent` is the id of the entry before the first one.
+    `parent` is the id of the entry before the first one. Look-alikes are marked.
     """
     linked = []
     for number, entry in enumerate(entries, first):
+        entry = mark_lookalike(entry, is_first=parent is None)
         linked.append(msgspec.structs.replace(entry, id=f"{turn}-{number}", parent=parent, turn=turn))
         parent = linked[-1].id
     return tuple(linked)
-
-
-def _escape_surrogates(text: str) -> str:
-    """Return the text with lone surrogates escaped, as UTF-8 can't encode them. File names in errors may have some."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def new_id() -> str:

@@ -1,4 +1,4 @@
-"""Add messages to a transcript without a model call: what was said elsewhere, in the form of a provider."""
+"""Add messages in a provider's JSON to a transcript without a model call, for messages that were sent elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.transcript import Entry, Finish, Transcript, Turn, new_id, now
 from longtalk.transfer.native_messages import NativeMessage, name_gemini_result, split_messages
 from longtalk.turn.draft import add_token_counts, mark_interrupted
-from longtalk.turn.message import System, neutralize_message
+from longtalk.turn.message import System
 from longtalk.wires import WIRES
 from longtalk.wires.entries import mark_verbatim, view_entry
 from longtalk.wires.neutral import system
@@ -24,26 +24,23 @@ from longtalk.wires.protocol import Wire
 from longtalk.wires.views import ToolCallView
 
 NativeMessages: TypeAlias = Iterable[Mapping[str, Any] | bytes | System]
-"""Messages in a provider's form, each an object or its exact JSON, and system messages as `System`."""
+"""Messages in a provider's JSON, each an object or its exact JSON, and system messages as `System`."""
 
 
-def read_messages(messages: NativeMessages, wire: Wire, *, neutralize: object) -> list[Entry]:
-    """Return the entries of messages in the form of `wire`. Raises `InputError` if they could not have been said.
-
-    If `neutralize` is true, text of the user is changed so that it does not pass for a memory card.
-    """
+def read_messages(messages: NativeMessages, wire: Wire) -> list[Entry]:
+    """Return the entries of messages in the form of `wire`. Raises `InputError` if they could not have been said."""
     at = now()
     try:
-        return [_make_entry(each, wire, at, neutralize=bool(neutralize)) for each in _split(messages, wire)]
+        return [_make_entry(each, wire, at) for each in _split(messages, wire)]
     except (ValueError, RecursionError) as problem:
         raise InputError(f"These messages can't be added: {problem}.") from None
 
 
 def append_messages(transcript: Transcript, entries: Sequence[Entry], counter: Counter) -> Transcript:
-    """Return the transcript with the entries of messages, as complete turns of no model.
+    """Return the transcript with the entries of these messages, as complete turns that no model answered.
 
-    A turn begins with the first message after an answer. Results at the beginning answer the calls at the end of the
-    transcript. Raises `InputError` for a result without its call, and for a call in the middle without a result.
+    A turn begins with the first message after an answer. Tool results at the beginning answer the calls at the end of
+    the transcript. Raise `InputError` for a result without its call, and for a call in the middle without a result.
     """
     calls = list(find_open_calls(transcript))
     try:
@@ -53,7 +50,7 @@ def append_messages(transcript: Transcript, entries: Sequence[Entry], counter: C
     entries = add_token_counts(entries, counter)
     first = next((i for i, entry in enumerate(entries) if entry.role != "tool"), len(entries))
     if first:
-        # Results belong to the turn of their call.
+        # Results belong to the turn that made their calls.
         transcript = transcript.append_to_turn(transcript[-1].turn, entries[:first])
     groups = _group(entries[first:])
     if groups and transcript.turns and transcript.turns[-1].status == "running":
@@ -66,14 +63,16 @@ def append_messages(transcript: Transcript, entries: Sequence[Entry], counter: C
 
 
 def _split(messages: NativeMessages, wire: Wire) -> list[NativeMessage]:
-    """Return the messages as a transcript keeps them, with `System` in their places."""
+    """Return the messages as a transcript stores them, with `System` messages in their places."""
     if isinstance(messages, str | bytes | Mapping | System) or not isinstance(messages, Iterable):
-        raise InputError(f"`messages` is a list of messages in the provider's form, not {type(messages).__name__}.")
+        raise InputError(
+            f"`messages` must be a list of messages in the provider's JSON, not {type(messages).__name__}."
+        )
     given = list(messages)
     if not given:
-        raise InputError("There are no messages to add.")
+        raise InputError("`messages` is empty: pass at least one message.")
     found: list[NativeMessage] = []
-    # A system message of ours parts what the wire reads as one.
+    # Messages before and after a `System` message must not be merged into one.
     for ours, numbered in groupby(enumerate(given, 1), lambda each: isinstance(each[1], System)):
         several = list(numbered)
         if ours:
@@ -91,7 +90,7 @@ def _read_system(message: Any, number: int) -> str:
 
 
 def _encode(message: object, number: int) -> bytes:
-    """Return a message as JSON. One that is given as JSON stays as it is."""
+    """Return a message as JSON. A message that is already JSON is returned unchanged."""
     if isinstance(message, bytes):
         native = message.strip()
         try:
@@ -115,15 +114,17 @@ def _encode(message: object, number: int) -> bytes:
     return native
 
 
-def _make_entry(message: NativeMessage, wire: Wire, at: int, *, neutralize: bool) -> Entry:
+def _make_entry(message: NativeMessage, wire: Wire, at: int) -> Entry:
     if message.text:
-        return system(neutralize_message(message.text) if neutralize else message.text, at=at)
-    native = _neutralize(message.native) if neutralize and message.role != "assistant" else message.native
-    return mark_verbatim(Entry(role=message.role, wire=wire.name, native=native, at=at, mark=message.mark))
+        return system(message.text, at=at)
+    return mark_verbatim(Entry(role=message.role, wire=wire.name, native=message.native, at=at, mark=message.mark))
 
 
 def _pair(entry: Entry, calls: list[ToolCallView]) -> Entry:
-    """Update the calls that wait for a result, and return the entry; a result without the id of its call gets it."""
+    """Update the list of calls that wait for a result, and return the entry.
+
+    Add the call's id to a result that lacks it.
+    """
     if entry.role != "tool" and calls:
         raise ValueError(
             f"the result of tool call {calls[0].id!r} is missing before a message of the role {entry.role!r}; results "
@@ -136,7 +137,9 @@ def _pair(entry: Entry, calls: list[ToolCallView]) -> Entry:
         given = seen.call_id
         found = next((call for call in calls if (call.id == given if given else call.name == seen.name)), None)
         if found is None:
-            raise ValueError(f"a message is the result of tool call {given or seen.name!r}, which waits for none")
+            raise ValueError(
+                f"a message is a result for the tool call {given or seen.name!r}, but no such call waits for a result"
+            )
         calls.remove(found)
         return entry if given else msgspec.structs.replace(entry, native=name_gemini_result(entry.native, found.id))
     calls += seen.calls
@@ -145,14 +148,8 @@ def _pair(entry: Entry, calls: list[ToolCallView]) -> Entry:
     return entry
 
 
-def _neutralize(native: bytes) -> bytes:
-    value = json_bytes.value(native)
-    harmless = neutralize_message(value)
-    return native if harmless == value else json_bytes.encode(harmless)
-
-
 def _group(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Return the entries by turn: a turn begins with the first message after an answer."""
+    """Group the entries by turn: a turn begins with the first message after an answer."""
     groups: list[list[Entry]] = []
     for entry in entries:
         if not groups or (entry.role not in ANSWERS and groups[-1][-1].role in ANSWERS):

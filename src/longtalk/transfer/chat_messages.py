@@ -50,7 +50,7 @@ def read_messages(natives: Sequence[bytes], *, id: str, model: str = "") -> Conv
     at the end gets a closing result that says that its outcome is unknown, as in any interrupted turn.
     """
     if not natives:
-        raise ValueError("it contains no messages")
+        raise ValueError("the file contains no messages")
     exchanges: list[list[Entry]] = []
     open_calls: list[str] = []
     for number, native in enumerate(natives, 1):

@@ -141,7 +141,9 @@ def _list_own_records(path: BranchPart, size: int, source: BranchPart | None) ->
             for part in (path, source or path)
         )
         if mine[-1:] != others[-1:]:
-            nothing = PlacedRecord(Record(kind, path.entries[size - 1].id, 0, b"{}"), size - 1)
+            # Pins and exclusions are lists, the other records are objects.
+            empty = b"[]" if kind in ("pins", "excluded") else b"{}"
+            nothing = PlacedRecord(Record(kind, path.entries[size - 1].id, 0, empty), size - 1)
             found.insert(0, mine[-1] if mine else nothing)
     return tuple(found)
 

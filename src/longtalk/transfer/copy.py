@@ -50,7 +50,7 @@ def copy_conversations(
 
 
 def _choose_ids(source: Store, owner: str, ids: Sequence[str], since: int | str | None) -> list[str]:
-    """Return the ids of the conversations to copy, oldest change first: those in `ids` or, if it is empty, all.
+    """Return the ids of the conversations to copy, oldest change first: the given `ids` or, if there are none, all ids.
 
     With `since`, leave out conversations that have not changed since then.
     """
@@ -64,7 +64,7 @@ def _choose_ids(source: Store, owner: str, ids: Sequence[str], since: int | str 
 def _find_conversation(source: Store, owner: str, name: str) -> ConversationInfo:
     found = source.info(owner, name)
     if found is None:
-        raise InputError(f"Conversation {name!r} not found in the source store.")
+        raise InputError(f"Conversation {name!r} not found in the source store: check the id and the owner.")
     return found
 
 

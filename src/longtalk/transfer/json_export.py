@@ -53,7 +53,7 @@ _PARTS = ("entries", "turns", "records")
 def to_json(exports: Sequence[ConversationExport]) -> bytes:
     """Return the conversations as one JSON document, `{"longtalk": 1, "conversations": […]}`.
 
-    Each entry, turn and record is on a line of its own.
+    Each entry, turn and record is on a separate line.
     """
     return b'{"longtalk":%d,"conversations":[\n%s\n]}\n' % (FORMAT, b",\n".join(map(_encode_export, exports)))
 
@@ -116,7 +116,7 @@ def _encode_line(value: Line) -> bytes:
 
 
 def _measure_depth(line: bytes) -> int:
-    """Return how deeply the JSON in a line is nested, or 0 if the depth is certainly within `_MAX_DEPTH`."""
+    """Return the depth of nesting of the JSON in a line, or 0 if the depth is certainly within `_MAX_DEPTH`."""
     if line.count(b"[") + line.count(b"{") <= _MAX_DEPTH:
         return 0
     level = deepest = 0

@@ -125,7 +125,7 @@ def read_ksi_log(lines: Sequence[tuple[int, bytes]], name: str) -> ConversationE
     if not pairs and (skipped or not asked):
         found = ", ".join(f"{count} × {excerpt(kind)}" for kind, count in skipped.most_common(5))
         start = excerpt(lines[0][1])
-        raise UnknownFormat(f"its format is unknown (it begins with {start}; types of its lines: {found})")
+        raise UnknownFormat(f"the format is unknown (the file begins with {start}; types of its lines: {found})")
     if asked:
         pairs.append((asked, None))
     exchanges = [_build_exchange(*pair) for pair in pairs]

@@ -25,7 +25,7 @@ class TooLarge(InputError):
 
 
 class Budget:
-    """The number of bytes that the import of a file of `size` bytes may still create."""
+    """A limit on the memory that importing a file of `size` bytes may take."""
 
     def __init__(self, size: int) -> None:
         self.size = size

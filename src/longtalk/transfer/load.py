@@ -1,4 +1,4 @@
-"""Import conversations into a store. If an import fails midway, the next import replaces what it left incomplete.
+"""Import conversations into a store. If an import fails midway, the next import replaces incomplete conversations.
 
 Longtalk's own exports are imported all together or not at all. Files of other tools can be large, so their
 conversations are imported one at a time, and importing a file again is harmless: unchanged conversations are skipped,
@@ -61,7 +61,7 @@ class ImportResult(msgspec.Struct, frozen=True):
 
     conversations: tuple[ImportedConversation, ...] = ()
     notes: dict[str, int] = {}
-    """How often something was left out or changed, by a text in the plural that says what."""
+    """The number of times that content was left out or changed, by a description in the plural."""
 
     @property
     def ids(self) -> list[str]:
@@ -100,14 +100,15 @@ def import_exports(store: Store, owner: str, exports: Sequence[ConversationExpor
         check_calls(export)
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise InputError(f"The file contains two conversations with the id {twice[0]!r}.")
+        raise InputError(f"The file contains two conversations with the id {twice[0]!r}: rename or remove one.")
     there = {name for name in names if store.info(owner, name) is not None and not is_incomplete(store, owner, name)}
     news = [to_snapshot(export) for export in exports]
     for new in news:
         check_name(new.id, "id")
         if new.id in there and not _is_same(store, owner, new):
             raise InputError(
-                f"The store has a different conversation {new.id!r} already. Choose another id, or delete it first."
+                f"The store already has a different conversation with the id {new.id!r}. Choose another id, or "
+                "delete it first."
             )
     mark = make_mark()
     todo = [new for new in news if new.id not in there]
@@ -155,10 +156,7 @@ def import_each(
 
 
 def import_one(store: Store, owner: str, new: Snapshot) -> ImportedConversation:
-    """Import a conversation, or add what is new since its last import, and return the outcome.
-
-    Raises `HeadMoved` if another process writes to the conversation at the same time.
-    """
+    """Import a conversation, or add the entries that are new since its last import, and return the outcome."""
     there = read_complete(store, owner, new.id)
     if there is None:
         write_new(store, owner, new, make_mark())

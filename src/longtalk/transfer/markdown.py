@@ -113,7 +113,7 @@ def _render_own(entry: Entry) -> Iterator[str]:
 def _render_message(entry: Entry, seen: MessageView, called: dict[str, str], hidden: frozenset[str]) -> Iterator[str]:
     parts = list_hidden_parts(entry.native)
     if not (seen.text or seen.refusal or seen.calls or seen.call_id or seen.whole or parts or entry.condition):
-        raise ValueError("none of its content can be shown")
+        raise ValueError("none of the message's content can be shown")
     if entry.role == "tool":
         yield from _render_heading(f"Result of {called.get(seen.call_id) or 'a call'}", entry)
         yield from _render_fence("", seen.text)

@@ -1,8 +1,8 @@
-"""Read messages in a provider's own form, one reader for each wire, and split them as a transcript keeps them.
+"""Read messages in a provider's own JSON, with one reader for each wire, and split them into entries for a transcript.
 
-A transcript has each tool result as an entry of its own, and one entry for all items of an answer. What is a single
-message or item there stays as it was given, byte for byte. A message that no provider would accept is refused; the
-error gives the number of the message.
+In a transcript, each tool result is a separate entry, and all items of an answer form one entry. A message or item that
+already corresponds to one entry is stored unchanged, byte for byte. A message that no provider would accept is refused;
+the error gives its number.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from longtalk.wires.protocol import Wire
 
 
 class NativeMessage(NamedTuple):
-    """One message as a transcript keeps it. A system message without a form of its own on the wire is only `text`."""
+    """One message as a transcript stores it. A system message that the wire can't represent has only `text`."""
 
     number: int
-    """The number of the message that it comes from, counted from 1."""
+    """The number of the original message, counted from 1."""
     role: str
     native: bytes = b""
     mark: str = ""
@@ -29,7 +29,7 @@ class NativeMessage(NamedTuple):
 
 
 def split_messages(natives: Sequence[bytes], wire: Wire, *, first: int = 1) -> list[NativeMessage]:
-    """Return the messages, given as JSON in the form of `wire`. Raises `ValueError` for one that can't be sent.
+    """Return the messages, given as JSON in the format of `wire`. Raise `ValueError` if a message can't be sent.
 
     `first` is the number of the first message.
     """
@@ -39,7 +39,8 @@ def split_messages(natives: Sequence[bytes], wire: Wire, *, first: int = 1) -> l
         try:
             found += split(number, native, json_bytes.value(native))
         except ValueError as problem:
-            raise ValueError(f"message {number} {problem}") from None
+            text = str(problem)
+            raise ValueError(text if f"message {number} " in text else f"message {number} {text}") from None
     return _join_answers(found) if wire.name == "openai-responses" else found
 
 
@@ -50,13 +51,10 @@ def _split_chat(number: int, native: bytes, value: Mapping[str, Any]) -> Iterato
     for call in _list_objects(value.get("tool_calls")):
         function = call.get("function", {})
         if call.get("type") == "function" and not (isinstance(function, dict) and _is_text(function.get("name"))):
-            raise ValueError("has a tool call without the name of a function")
-    try:
-        entry = parse_chat_message(native, number)[0]
-    except ValueError as problem:
-        raise ValueError(str(problem).removeprefix(f"message {number} ")) from None
+            raise ValueError(f"message {number} has a tool call without the name of a function")
+    entry = parse_chat_message(native, number)[0]
     if entry.role == "tool" and not _is_text(value.get("tool_call_id")):
-        raise ValueError("has the role 'tool', but no tool_call_id")
+        raise ValueError(f"message {number} has the role 'tool', but no tool_call_id")
     yield NativeMessage(number, entry.role, native, entry.condition)
 
 
@@ -72,32 +70,32 @@ def _split_responses(number: int, native: bytes, value: Mapping[str, Any]) -> It
         _check_parts(value.get("content"))
         yield NativeMessage(number, "assistant", native)
     elif "role" not in value and "type" not in value and isinstance(value.get("output"), list):
-        # An answer as a transcript has it.
+        # An answer in the format in which a transcript stores it.
         if not value["output"]:
-            raise ValueError("has no content")
+            raise ValueError(f"message {number} has no content")
         for item in value["output"]:
             if not isinstance(item, dict) or item.get("role") not in (None, "assistant"):
-                raise ValueError("has an output that is not a list of an answer's items")
+                raise ValueError(f"message {number} has an `output` that is not a list of the items of an answer")
             (each,) = _split_responses(number, json_bytes.encode(item), item)
             if each.role != "assistant":
-                raise ValueError(f"has an item of type {item.get('type')!r} in an answer")
+                raise ValueError(f"message {number} has an item of type {item.get('type')!r} in an answer")
         yield NativeMessage(number, "assistant", native)
     elif role is not None or not isinstance(kind, str) or kind == "message":
-        raise ValueError(f"has the role {role!r}; it must be user, system, developer or assistant")
+        raise ValueError(f"message {number} has the role {role!r}; it must be user, system, developer or assistant")
     elif b'"%s"' % kind.encode() in CALLS.values():
         if not _is_text(value.get("call_id")) or not isinstance(value.get("output"), str | list):
-            raise ValueError(f"is a {kind} without a call_id or an output")
+            raise ValueError(f"message {number} is a {kind} without a call_id or an output")
         yield NativeMessage(number, "tool", native)
     else:
         needed = {"function_call": ("call_id", "name", "arguments"), "custom_tool_call": ("call_id", "name", "input")}
         missing = [name for name in needed.get(kind, ()) if not isinstance(value.get(name), str)]
         if missing:
-            raise ValueError(f"is a {kind} without {missing[0]}, which must be text")
+            raise ValueError(f"message {number} is a {kind} without {missing[0]}, which must be text")
         yield NativeMessage(number, "assistant", native)
 
 
 def _join_answers(messages: Sequence[NativeMessage]) -> list[NativeMessage]:
-    """Return the messages with neighbouring items of an answer in one."""
+    """Return the messages with neighbouring items of one answer merged into one message."""
     joined: list[NativeMessage] = []
     items: list[bytes] = []
     for message in messages:
@@ -121,23 +119,27 @@ def _join_answers(messages: Sequence[NativeMessage]) -> list[NativeMessage]:
 def _split_anthropic(number: int, native: bytes, value: Mapping[str, Any]) -> Iterator[NativeMessage]:
     role, content = value.get("role"), value.get("content")
     if other := sorted(value.keys() - {"role", "content"}):
-        raise ValueError(f"has the field {other[0]!r}; a message of Anthropic's has a role and content only")
+        raise ValueError(
+            f"message {number} has the field {other[0]!r}; Anthropic's messages have only a role and content"
+        )
     _check_parts(content)
     blocks = _list_objects(content)
     if role == "system":
         yield _make_system(number, content if isinstance(content, str) else [block.get("text") for block in blocks])
         return
     if role not in ("user", "assistant"):
-        raise ValueError(f"has the role {role!r}; it must be user, assistant or system")
+        raise ValueError(f"message {number} has the role {role!r}; it must be user, assistant or system")
     for block in blocks:
         if block["type"] == "text" and not _is_text(block.get("text")):
-            raise ValueError("has a text block without text")
+            raise ValueError(f"message {number} has a text block without text")
         if block["type"] == "tool_use" and not (
             _is_text(block.get("id")) and _is_text(block.get("name")) and isinstance(block.get("input"), dict)
         ):
-            raise ValueError("has a tool_use block without an id, a name or an input")
+            raise ValueError(f"message {number} has a tool_use block without an id, a name or an input")
         if block["type"] == ("tool_use" if role == "user" else "tool_result"):
-            raise ValueError(f"has the role {role!r} and a block of type {block['type']!r}")
+            raise ValueError(
+                f"message {number} has a block of type {block['type']!r}, which the role {role!r} does not allow"
+            )
     results = _count_first([block["type"] == "tool_result" for block in blocks])
     if not results:
         yield NativeMessage(number, role, native)
@@ -145,7 +147,7 @@ def _split_anthropic(number: int, native: bytes, value: Mapping[str, Any]) -> It
     raw = array_items(json_bytes.fields(native)["content"])
     for block, data in zip(blocks[:results], raw, strict=False):
         if not _is_text(block.get("tool_use_id")):
-            raise ValueError("has a tool_result block without a tool_use_id")
+            raise ValueError(f"message {number} has a tool_result block without a tool_use_id")
         result = json_bytes.build({"type": b"", **json_bytes.fields(data)} | {"type": b'"tool_result"'})
         mark = "error" if block.get("is_error") is True else ""
         yield NativeMessage(number, "tool", b'{"role":"user","content":[' + result + b"]}", mark)
@@ -159,25 +161,25 @@ def _split_anthropic(number: int, native: bytes, value: Mapping[str, Any]) -> It
 def _split_gemini(number: int, native: bytes, value: Mapping[str, Any]) -> Iterator[NativeMessage]:
     role, parts = value.get("role"), _list_objects(value.get("parts"))
     if not parts or len(parts) != len(value["parts"]) or not all(parts):
-        raise ValueError("has no `parts`, or some that are not objects")
+        raise ValueError(f"message {number} has no `parts`, or some that are not objects")
     odd = [name for part in parts for name in part if name == "type" or "_" in name]
     if odd:
-        raise ValueError(f"has a part with the field {odd[0]!r}, which no part of Gemini's has")
+        raise ValueError(f"message {number} has a part with the field {odd[0]!r}, which Gemini's parts don't have")
     if role == "system":
         yield _make_system(number, [part.get("text") for part in parts])
         return
     if role not in ("user", "model", "function"):
-        raise ValueError(f"has the role {role!r}; it must be user, model or system")
+        raise ValueError(f"message {number} has the role {role!r}; it must be user, model or system")
     calls, answers = ("functionCall", "functionResponse") if role == "model" else ("functionResponse", "functionCall")
     if any(answers in part for part in parts):
-        raise ValueError(f"has the role {role!r} and a part with {answers!r}")
+        raise ValueError(f"message {number} has a part with {answers!r}, which the role {role!r} does not allow")
     for call in (part[calls] for part in parts if calls in part):
         if not isinstance(call, dict) or not _is_text(call.get("name")):
-            raise ValueError(f"has a {calls} without a name")
+            raise ValueError(f"message {number} has a {calls} without a name")
     results = 0 if role == "model" else _count_first(["functionResponse" in part for part in parts])
     if not results:
         if role == "function":
-            raise ValueError("has the role 'function' and no functionResponse")
+            raise ValueError(f"message {number} has the role 'function' and no functionResponse")
         yield NativeMessage(number, "assistant" if role == "model" else "user", native)
         return
     raw = array_items(json_bytes.fields(native)["parts"])
@@ -192,7 +194,7 @@ def _split_gemini(number: int, native: bytes, value: Mapping[str, Any]) -> Itera
 
 
 def name_gemini_result(native: bytes, call_id: str) -> bytes:
-    """Return a result without an id, which Gemini pairs by the name of the function, with the id of its call."""
+    """Return a Gemini result with the id of its call added. Gemini itself pairs them by the name of the function."""
     (part,) = json_bytes.items(json_bytes.fields(native)["parts"])
     members = json_bytes.fields(part)
     response = {**json_bytes.fields(members["functionResponse"]), "id": json_bytes.encode(call_id)}
@@ -206,7 +208,9 @@ def name_gemini_result(native: bytes, call_id: str) -> bytes:
 def _split_agent(number: int, native: bytes, value: Mapping[str, Any]) -> Iterator[NativeMessage]:
     role, content = value.get("role"), value.get("content")
     if role not in ("user", "assistant", "system") or not _is_text(content) or len(value) > 2:
-        raise ValueError("is not for an agent, which takes the roles user, assistant and system, with text as content")
+        raise ValueError(
+            f"message {number} can't be sent to an agent, which accepts only text from user, assistant and system"
+        )
     yield _make_system(number, content) if role == "system" else NativeMessage(number, role, native)
 
 
@@ -220,10 +224,10 @@ _READERS: Mapping[str, _Reader] = {
 
 
 def _make_system(number: int, content: Any) -> NativeMessage:
-    """Return a system message, which this wire has no form for inside a conversation."""
+    """Return a system message that this wire can't represent inside a conversation."""
     texts = [content] if isinstance(content, str) else content
     if not all(map(_is_text, texts)):
-        raise ValueError("is a system message, which has only text")
+        raise ValueError(f"message {number} is a system message, so it may contain only text")
     return NativeMessage(number, "system", text="\n\n".join(texts))
 
 
@@ -237,7 +241,7 @@ def _check_parts(content: Any) -> None:
 
 
 def _count_first(are_results: Sequence[bool]) -> int:
-    """Return how many parts of a message are results. Raises `ValueError` unless they come first."""
+    """Return the number of parts of a message that are results. Raise `ValueError` unless they come first."""
     count = sum(are_results)
     if not all(are_results[:count]):
         raise ValueError("has tool results after other parts; results come first")

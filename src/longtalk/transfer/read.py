@@ -20,7 +20,7 @@ from longtalk.state.sealed_header import SEALED
 from longtalk.stores._tree import ConversationTree
 from longtalk.stores.base import MAIN, HeadMoved, PlacedRecord, RequestKeyTaken
 from longtalk.stores.jsonl.errors import Damaged
-from longtalk.stores.jsonl.folder import parse_groups
+from longtalk.stores.jsonl.groups import parse_groups
 from longtalk.stores.jsonl.lines import FORMAT, ConversationLine, apply_group, parse_line
 from longtalk.transcript.ranges import Ranges
 from longtalk.transfer.chat_messages import parse_object, read_bodies, read_messages
@@ -50,7 +50,7 @@ def read(data: bytes, *, name: str = "import") -> list[ConversationExport]:
         for export in exports:
             budget.spend_on_branches(export)
             if not _is_utf8(name) and export.id.startswith(name):
-                raise ValueError("its file name is not valid UTF-8, so it can't be the id; pass an id")
+                raise ValueError("the file name is not valid UTF-8, so it can't be the id; pass an id")
             check_export(export)
     except (ValueError, OverflowError, RecursionError, BadState, Damaged, TooLarge) as problem:
         reason = str(problem).rstrip(".") or type(problem).__name__
@@ -61,20 +61,20 @@ def read(data: bytes, *, name: str = "import") -> list[ConversationExport]:
 
 def _read(data: bytes, name: str, budget: Budget) -> list[ConversationExport]:
     if data.startswith(SEALED):
-        raise ValueError("it is a sealed state; open it with its seal first (`Seal.open`)")
+        raise ValueError("the file is a sealed state; open it with its seal first (`Seal.open`)")
     if data.startswith(SEALED[:3]):
         return [_read_state(data, name)]
     text = data.removeprefix(_BOM).strip()
     if not text:
-        raise UnknownFormat("it is empty")
+        raise UnknownFormat("the file is empty")
     if text[:1] == b"[":
         items = json_bytes.items(text)
         if items and items[0][:1] != b"{":
-            raise UnknownFormat(f"it is a list whose first element must be an object, not {excerpt(items[0])}")
+            raise UnknownFormat(f"the file is a list whose first element must be an object, not {excerpt(items[0])}")
         first = parse_object(items[0], 1) if items else {}
         return read_bodies(items, name) if "messages" in first else [read_messages(items, id=name)]
     if text[:1] != b"{":
-        raise UnknownFormat(f"its format is unknown (it begins with {excerpt(data)})")
+        raise UnknownFormat(f"the format is unknown (the file begins with {excerpt(data)})")
     lines = list(_split_lines(text))
     try:
         first = json_bytes.fields(lines[0][1])
@@ -115,7 +115,7 @@ def _read_state(data: bytes, name: str) -> ConversationExport:
     transcript = decode(data, wires=NAMES)
     entries = tuple(transcript)
     if transcript.shed != Ranges() or (entries and entries[0].parent is not None):
-        raise ValueError("it is a state that has shed older entries; put them back first with `join`")
+        raise ValueError("the file is a state that has shed older entries; put them back first with `join`")
     positions = {entry.id: position for position, entry in enumerate(entries)}
     here = {entry.turn for entry in entries}
     part = BranchPart(
@@ -135,10 +135,10 @@ def _read_store_file(data: bytes, name: str, budget: Budget) -> ConversationExpo
     commits, _ = parse_groups(data, Path(name), 1)
     header = parse_line(commits[0].lines[0]) if commits else None
     if not isinstance(header, ConversationLine):
-        raise ValueError("it contains no complete commit")
+        raise ValueError("the file contains no complete commit")
     if header.format > FORMAT:
         raise ValueError(
-            f"its format is version {header.format}, but this Longtalk reads only up to version {FORMAT}; "
+            f"the file's format is version {header.format}, but this Longtalk reads only up to version {FORMAT}; "
             "upgrade Longtalk"
         )
     tree = ConversationTree()

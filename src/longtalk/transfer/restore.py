@@ -1,4 +1,4 @@
-"""Write a conversation into a store turn by turn, or add what the stored conversation lacks.
+"""Write a conversation into a store turn by turn, or add missing data to a stored conversation.
 
 While a new conversation is being written, a mark in its metadata says that it is incomplete. If the import fails, a
 later import removes the marked conversation and starts again. When entries are added to a stored conversation, it is
@@ -177,7 +177,7 @@ def _build_update_commits(new: Snapshot, path: BranchPart, stored: BranchPart) -
 
 
 def _count_kept_entries(path: BranchPart, stored: BranchPart) -> int:
-    """Return how many entries of a stored branch are kept when the branch is to become `path`.
+    """Return the number of entries of a stored branch that are kept when the branch is changed to `path`.
 
     Closing results at the end of the stored branch are dropped if `path` has the real tool results instead.
     """

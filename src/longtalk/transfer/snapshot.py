@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from longtalk.stores.base import MAIN, BranchHead, KeyedTurn, PlacedRecord, Store
+from longtalk.transcript.lookalikes import mark_lookalike
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.transcript import Turn, now
@@ -84,13 +85,22 @@ class Snapshot:
 
 
 def to_snapshot(export: ConversationExport) -> Snapshot:
-    """Make a snapshot from an export, so that it can be compared with stored conversations and written to a store."""
+    """Make a snapshot from an export, so that it can be compared with stored conversations and written to a store.
+
+    Look-alikes of tags are marked, whatever the marks in the file say.
+    """
+    export = msgspec.structs.replace(export, branches=tuple(map(_mark_lookalikes, export.branches)))
     # Some file formats contain no times; then the current time is used.
     export = msgspec.structs.replace(export, created=export.created or now(), updated=export.updated or now())
     paths = (
         export.branches if len(export.branches) == 1 else [expand_branch(export, part.name) for part in export.branches]
     )
     return Snapshot(export, paths, updated={part.name: export.updated for part in export.branches})
+
+
+def _mark_lookalikes(part: BranchPart) -> BranchPart:
+    entries = tuple(mark_lookalike(entry, is_first=entry.parent is None) for entry in part.entries)
+    return msgspec.structs.replace(part, entries=entries)
 
 
 def read_snapshot(store: Store, owner: str, conversation: str) -> Snapshot | None:
@@ -104,18 +114,24 @@ def read_snapshot(store: Store, owner: str, conversation: str) -> Snapshot | Non
         heads.sort(key=lambda head: (head.branch != MAIN, -head.size, head.branch))
         paths: list[BranchPart] = []
         manifests: dict[str, bytes] = {}
+        known_entries: dict[str, BranchPart] = {}
         for head in heads:
             name, size = head.branch, head.size
-            manifests |= store.manifests(owner, conversation, name, 0, size)
-            paths.append(
-                BranchPart(
-                    name=name,
-                    entries=tuple(store.read(owner, conversation, name, 0, size).entries()),
-                    turns=tuple([turn for _, turn in store.turns(owner, conversation, name, 0, size)]),
-                    records=tuple([each for each in store.records(owner, conversation, name) if each.position < size]),
-                    metas=store.metas(owner, conversation, name, 0, size),
-                )
+            start, shared = _find_shared_start(store, owner, conversation, head, known_entries)
+            manifests |= store.manifests(owner, conversation, name, start, size)
+            new = tuple(store.read(owner, conversation, name, start, size).entries())
+            positions = {} if shared is None else shared.metas
+            begun = () if shared is None else _list_turns_before(shared, start)
+            part = BranchPart(
+                name=name,
+                entries=(*shared.entries[:start], *new) if shared is not None else new,
+                turns=(*begun, *[turn for _, turn in store.turns(owner, conversation, name, start, size)]),
+                records=tuple([each for each in store.records(owner, conversation, name) if each.position < size]),
+                metas={position: meta for position, meta in positions.items() if position < start}
+                | store.metas(owner, conversation, name, start, size),
             )
+            paths.append(part)
+            known_entries |= {entry.id: part for entry in new}
         requests = store.keyed_turns(owner, conversation)
         again = {head.branch: head.revision for head in store.branches(owner, conversation)}
         if again == {head.branch: head.revision for head in heads}:
@@ -133,6 +149,31 @@ def read_snapshot(store: Store, owner: str, conversation: str) -> Snapshot | Non
         updated={head.branch: head.updated for head in heads},
         heads=heads,
     )
+
+
+def _find_shared_start(
+    store: Store, owner: str, conversation: str, head: BranchHead, known: Mapping[str, BranchPart]
+) -> tuple[int, BranchPart | None]:
+    """Return how many entries a branch begins with that were read already, and a branch that has them.
+
+    `known` has a branch for each entry that was read. Branches that part stay apart, so the place is found by halving;
+    reading each branch whole would take the square of their number in a tree that forks at each message.
+    """
+    low, high, found = 0, head.size if known else 0, None
+    while low < high:
+        middle = (low + high) // 2
+        (entry,) = store.read(owner, conversation, head.branch, middle, middle + 1).entries()
+        if (part := known.get(entry.id)) is not None:
+            low, found = middle + 1, part
+        else:
+            high = middle
+    return low, found
+
+
+def _list_turns_before(part: BranchPart, stop: int) -> list[Turn]:
+    """Return the turns of a branch that begin before a position."""
+    begun = {entry.turn for entry in part.entries[:stop]}
+    return [turn for turn in part.turns if turn.id in begun]
 
 
 def to_export(snapshot: Snapshot) -> ConversationExport:
@@ -206,12 +247,12 @@ def drop_closing_results(entries: Sequence[Entry]) -> Sequence[Entry]:
     A closing result stands in for a missing tool result, and the real result may replace it later.
     """
     size = len(entries)
-    while size and entries[size - 1].mark == "closed":
+    while size and entries[size - 1].condition == "closed":
         size -= 1
     return entries[:size]
 
 
 def list_changed_turns(turns: Sequence[Turn], known: Sequence[Turn]) -> list[Turn]:
-    """Return those of `turns` that `known` has with the same id but with different content."""
+    """Return the turns that `known` has with the same id but with different content."""
     old = {turn.id: turn for turn in known}
     return [turn for turn in turns if turn.id in old and old[turn.id] != turn]

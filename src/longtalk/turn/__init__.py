@@ -1,1 +1,1 @@
-"""One turn: the loop of model calls and tools, its draft, its stream."""
+"""One turn of a conversation: the loop of model calls and tool runs, the draft that it builds, and its stream."""

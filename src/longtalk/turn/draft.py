@@ -1,8 +1,8 @@
-"""One turn, as a value: input → calls → tools → answer.
+"""The draft: a running turn as an immutable value, from the user's message to the answer.
 
-A `Draft` is frozen. Each step returns a new one, and the runner keeps the newest in one assignment, so a turn that is
-interrupted between any two instructions leaves a whole draft. `finish` is pure and may be called at any moment: it
-keeps the answer so far, closes calls without a result, and returns a transcript that every provider accepts.
+A `Draft` is frozen. Each step returns a new one, and the runner replaces the old one in a single assignment, so an
+interrupt between any two instructions leaves a complete draft. `finish` is pure and may be called at any moment: it
+keeps the answer so far, adds a result to each call that has none, and returns a transcript that every provider accepts.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import msgspec
 
 from longtalk.context.compose import Context
 from longtalk.context.epochs import Anchor, TurnSuffix, record_anchor, record_meter
+from longtalk.context.exclusions import list_excluded_positions
+from longtalk.context.measure import has_any_between
 from longtalk.context.prepare import NO_ADDITIONS, TurnAdditions, keep_suffix
 from longtalk.errors import InputError
 from longtalk.notices import Notice
@@ -22,6 +24,7 @@ from longtalk.tokens import Counter, Estimator, count_message
 from longtalk.transcript.responses import add_response, name_models
 from longtalk.transcript.transcript import Entry, Finish, Transcript, Turn, new_id, now
 from longtalk.turn.provider_sessions import ProviderSession, drop, keep
+from longtalk.turn.sent import SentCall, TurnSettings
 from longtalk.usage import Usage
 from longtalk.wires import WIRES
 from longtalk.wires.entries import make_closing_result, mark_verbatim
@@ -42,37 +45,49 @@ class Draft(msgspec.Struct, frozen=True):
 
     wire: Wire
     transcript: Transcript
-    """The conversation so far, with what this turn has added to it."""
+    """The conversation so far, including the entries that this turn has added."""
     turn: Turn
     message: tuple[Entry, ...] = ()
     """The user's message, until `add_message` adds it to the transcript."""
     change: Callable[[Transcript], Transcript] | None = None
-    """The app's change of the brief, which `add_message` makes; None for no change."""
+    """A function that applies the app's changes to the brief, called by `add_message`; None for no change."""
     tail: int = -1
-    """The number of entries up to and including the user's message, where an instruction goes; -1 until it is added."""
+    """The number of entries up to and including the user's message, after which an instruction is sent.
+
+    It is -1 until the message is added.
+    """
     answer: Answer | None = None
     """The model's last answer."""
     pieces: list[bytes] | None = None
-    """The events of an answer that is being streamed, in a list that only grows; None otherwise."""
+    """The events received so far of an answer that is being streamed; None if no stream is open.
+
+    The list only grows.
+    """
     started: frozenset[str] = frozenset()
     """The ids of the tool calls that were started."""
+    earlier: tuple[ToolCallView, ...] = ()
+    """The calls that are open when the turn begins."""
     waiting: frozenset[str] = frozenset()
-    """The ids of calls of an earlier turn that wait for results from the caller."""
+    """The ids of those that wait for results from the caller."""
     notices: tuple[Notice, ...] = ()
     instruction: str | None = None
     """An instruction for this turn only, which is not part of the transcript."""
     added: TurnAdditions | None = None
-    """What memory adds to this turn's requests; None until it is decided, and without memory."""
+    """The text that memory adds to this turn's requests; None until it is chosen, and always None without memory."""
     output: Any = None
-    """The decoded answer, if the turn asks for a type and has one; None otherwise."""
+    """The answer decoded to the type that the caller asked for; None if no type was asked for, or not yet."""
     counter: Counter = Estimator()
-    """Counts the tokens of new entries."""
+    """The counter for the tokens of new entries."""
     context: Context | None = None
-    """The last request; None if none was sent."""
+    """The context of the last request; None before the first request."""
     prices: Prices | None = None
     """The prices of a model call; None if they are unknown."""
     summary_calls: int = 0
     """The number of model calls of this turn that wrote a summary."""
+    settings: TurnSettings | None = None
+    """How the turn is held, if a store keeps that; None otherwise."""
+    sent: tuple[SentCall, ...] = ()
+    """The requests of this turn, if a store keeps how they were made."""
 
     @property
     def suffix(self) -> TurnSuffix | None:
@@ -85,14 +100,14 @@ class Draft(msgspec.Struct, frozen=True):
 
     @property
     def worked(self) -> bool:
-        """Whether the model or a tool has done anything."""
+        """Whether the model has answered or a tool was started."""
         return self.answer is not None or bool(self.started)
 
     @property
     def cost(self) -> Cost | None:
         """The cost of all model calls of this turn, in US dollars; None if it is unknown.
 
-        It is not when the model's prices are not, or when a call was not reported.
+        The cost is unknown if the model's prices are unknown, or if the provider did not report the usage of a call.
         """
         if self.prices is None:
             return None
@@ -112,20 +127,24 @@ class Draft(msgspec.Struct, frozen=True):
 
     def add_message(self) -> Draft:
         """Return the draft with the user's message in the transcript, and with the app's change of the brief made."""
-        transcript = self._add(self.turn, self.message)
+        transcript = self._append(self.message, self.turn)
         transcript = self.change(transcript) if self.change else transcript
         return msgspec.structs.replace(self, transcript=transcript, message=(), change=None, tail=transcript.tail)
 
     def add_entry(self, entry: Entry) -> Draft:
         """Return the draft with one more entry in its turn."""
-        return msgspec.structs.replace(self, transcript=self._add(self.turn, [entry]))
+        return msgspec.structs.replace(self, transcript=self._append([entry], self.turn))
 
-    def ask(self, context: Context, pieces: list[bytes] | None) -> Draft:
-        """Return the draft with a model call in progress. The events of a stream will be added to `pieces`."""
-        return msgspec.structs.replace(self, context=context, pieces=pieces)
+    def ask(self, context: Context, pieces: list[bytes] | None, sent: SentCall | None = None) -> Draft:
+        """Return the draft with a model call in progress.
+
+        `pieces` is the list to which the events of a stream are added.
+        """
+        calls = self.sent if sent is None else (*self.sent, sent)
+        return msgspec.structs.replace(self, context=context, pieces=pieces, sent=calls)
 
     def add_answer(self, answer: Answer) -> Draft:
-        """Return the draft with the model's answer, its usage, and the records that follow from it."""
+        """Return the draft with the model's answer, its usage, and the records derived from it."""
         turn = self.turn
         if answer.usage:
             turn = msgspec.structs.replace(turn, usage=(*turn.usage, answer.usage))
@@ -136,16 +155,16 @@ class Draft(msgspec.Struct, frozen=True):
             native, wire = answer.native, self.wire.name
             entries = [Entry(role="assistant", wire=wire, native=native, at=now(), mark=mark, bound=bound)]
             if self.added is None and answer.view.whole is not None:
-                # Without memory, no card is requested, and what looks like one is text.
+                # Without memory, no card was requested, so text that looks like a card is ordinary text.
                 entries = [mark_verbatim(entries[0], answer.view)]
                 answer = msgspec.structs.replace(answer, view=show_cards(answer.view))
-        transcript = self._add(turn, entries)
+        transcript = self._append(entries)
         if answer.response is not None:
-            number = int(transcript[-1].id.rpartition("-")[2]) if entries else None
+            number = int(transcript.fresh[-1].id.rpartition("-")[2]) if entries else None
             turn = add_response(
                 turn, entry=number, has_usage=bool(answer.usage), finish=answer.finish, native=answer.response
             )
-            transcript = transcript.add(turn=turn)
+        transcript = transcript.add(turn=turn)
         usage = self.wire.read_usage(answer.usage) if answer.usage else Usage()
         if usage.input and self.wire.reports_request_size:
             transcript = self.anchor(transcript, usage.input)
@@ -155,7 +174,7 @@ class Draft(msgspec.Struct, frozen=True):
         if self.context is not None and self.context.meter is not None:
             transcript = record_meter(transcript, self.context.meter, usage, at=now())
         binds = answer.opaque and self.wire.binds_prefix
-        if self.tail > 0 and (suffix := self.suffix) and (binds or answer.finish in ("calls", "paused")):
+        if (binds or answer.finish in ("calls", "paused")) and self.tail > 0 and (suffix := self.suffix):
             # What follows is bound to the suffix, or cached after it: from now on it stays where it was.
             transcript = keep_suffix(transcript, suffix, self.tail, self.wire, self.counter, at=now())
         return msgspec.structs.replace(self, transcript=transcript, turn=turn, answer=answer, pieces=None)
@@ -168,7 +187,7 @@ class Draft(msgspec.Struct, frozen=True):
         return record_anchor(transcript, Anchor(epoch, self.turn.model, self.turn.preamble, counted, tokens, refused))
 
     def forget(self, session_key: str) -> Draft:
-        """Return the draft without a provider's session, which can't be resumed."""
+        """Return the draft without the record of a provider's session that can't be resumed."""
         return msgspec.structs.replace(self, transcript=drop(self.transcript, session_key))
 
     def add_summary_call(self, usage: bytes | None) -> Draft:
@@ -182,7 +201,7 @@ class Draft(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, started=self.started | {call.id})
 
     def settle(self, call: ToolCallView, text: str, *, failed: bool = False) -> Draft:
-        """Return the draft with the result of a tool call."""
+        """Return the draft with the result of a tool call added."""
         wire = find_answer_wire(self.transcript, self.wire)
         native = wire.write_result(call.id, text, error=failed, name=call.name)
         entry = Entry(role="tool", wire=wire.name, native=native, at=now(), mark="error" if failed else "")
@@ -195,10 +214,13 @@ class Draft(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, transcript=self.transcript.revise())
 
     def abandon(self, calls: Sequence[ToolCallView]) -> Draft:
-        """Return the draft with results for calls of an earlier run.
+        """Return the draft with results for the open calls of an earlier run.
 
-        They say that the outcome is unknown or, if a call has waited for the caller, that it was not run.
+        Each result says that the outcome of the call is unknown or, if the caller should have run it, that it was not
+        run.
         """
+        if not calls:
+            return self
         wire = find_answer_wire(self.transcript, self.wire)
         return self._answer_calls(
             [
@@ -210,20 +232,20 @@ class Draft(msgspec.Struct, frozen=True):
         )
 
     def finish(self, status: Literal["complete", "interrupted", "failed"], *, error: str = "") -> Draft:
-        """Return the draft of the turn ended now. Ending it twice changes nothing.
+        """Return the draft with the turn ended now. Finishing a finished turn changes nothing.
 
-        Calls that a complete turn leaves open wait for the caller.
+        If the turn is complete, its open calls wait for results from the caller; otherwise they are closed.
         """
-        if not self.running:
+        if self.turn.status != "running":
             return self
         draft = self
         if self.pieces is not None:
             draft = draft.cut_stream(Replay(self).answer())
         if self.tail < 0:
             draft = draft.abandon(draft.open_calls()).add_message()
-        wire = find_answer_wire(draft.transcript, self.wire)
         open_calls = draft.open_calls()
-        if status != "complete":
+        if open_calls and status != "complete":
+            wire = find_answer_wire(draft.transcript, self.wire)
             draft = draft._answer_calls(
                 [
                     make_closing_result(
@@ -238,15 +260,16 @@ class Draft(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(draft, turn=turn, transcript=draft.transcript.add(turn=turn).revise())
 
     def cut_stream(self, answer: Answer) -> Draft:
-        """Return the draft with the partial answer of a stream that ends here."""
+        """Return the draft with the partial answer of a stream that was stopped."""
         draft = self if answer.native is None and not answer.usage else self.add_answer(answer)
         return msgspec.structs.replace(draft, pieces=None)
 
-    def _add(self, turn: Turn, entries: Sequence[Entry]) -> Transcript:
-        return self.transcript.append_to_turn(turn.id, add_token_counts(entries, self.counter)).add(turn=turn)
+    def _append(self, entries: Sequence[Entry], turn: Turn | None = None) -> Transcript:
+        """Return the transcript with entries of this turn added, and with a new version of the turn."""
+        return self.transcript.append_to_turn(self.turn.id, add_token_counts(entries, self.counter), turn=turn)
 
     def _answer_calls(self, results: Sequence[Entry]) -> Draft:
-        """Return the draft with results added to the turn of their calls, even if that is an earlier one."""
+        """Return the draft with results added to the turns that made the calls, which may be earlier turns."""
         if not results:
             return self
         transcript = self.transcript
@@ -255,7 +278,7 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Replay:
-    """The answer so far of a stream. Each call of `answer` reads only the new events."""
+    """A reader for the partial answer of a running stream. Each call of `answer` processes only the new events."""
 
     def __init__(self, draft: Draft) -> None:
         self.pieces = draft.pieces or []
@@ -263,11 +286,11 @@ class Replay:
         self._read = 0
 
     def answer(self) -> Answer:
-        """Return the answer so far, as an interrupted one."""
+        """Return the answer so far, marked as interrupted."""
         new = self.pieces[self._read :]
         self._read += len(new)
         for data in new:
-            # What can't be understood ended the turn, or will.
+            # An event that can't be parsed has already ended the turn, or is about to.
             with contextlib.suppress(ValueError):
                 self._accumulator.feed(data)
         self._accumulator.deltas.new.clear()
@@ -285,20 +308,24 @@ def begin(
     counter: Counter = Estimator(),  # noqa: B008
     prices: Prices | None = None,
 ) -> Draft:
-    """Return the draft of a turn on this transcript.
+    """Return the draft of a new turn on this transcript.
 
-    Without a message, an interrupted turn continues; with a message, it is marked as interrupted. Tool results that the
-    caller sends are in the transcript from the beginning.
+    If the last turn is still running, it is continued if there is no message, and marked as interrupted if there is
+    one. Tool results from the caller are part of the transcript from the beginning.
     """
-    last = transcript.turns[-1] if transcript.turns else None
+    last = transcript.turns.last
     if not message and not _awaits_answer(transcript):
-        raise InputError("There is nothing to answer: None goes on with a turn that was cut off, or after a note.")
+        raise InputError(
+            "There is nothing to answer: pass a message. None continues a turn that was cut off, or answers a note."
+        )
+    if (not message or message[0].role == "tool") and _is_current_excluded(transcript):
+        raise InputError("The last exchange is excluded, so it can't continue: include it, or send another message.")
     if last is not None and last.status == "running":
         if not message:
             last = last if last.model == model else name_models(last)
             turn = msgspec.structs.replace(last, model=model, preamble=preamble)
             transcript = transcript.add(turn=turn)
-            # What another model has reported is not to be paid for at this one's prices.
+            # The usage so far is from another model, so it can't be priced with this model's prices.
             prices = None if last.usage and last.model != model else prices
             return Draft(
                 wire=wire, transcript=transcript, turn=turn, instruction=instruction, counter=counter, prices=prices
@@ -306,7 +333,7 @@ def begin(
         transcript = mark_interrupted(transcript)
     turn = Turn(id=new_id(), status="running", model=model, started=now(), preamble=preamble)
     if message and message[0].role == "tool":
-        transcript = transcript.append_to_turn(turn.id, add_token_counts(message, counter)).add(turn=turn)
+        transcript = transcript.append_to_turn(turn.id, add_token_counts(message, counter), turn=turn)
         message = ()
     return Draft(
         wire=wire,
@@ -321,35 +348,47 @@ def begin(
 
 def _awaits_answer(transcript: Transcript) -> bool:
     """Return True if the model has something to answer, or a turn to continue."""
-    running = bool(transcript.turns) and transcript.turns[-1].status == "running"
+    last = transcript.turns.last
+    running = last is not None and last.status == "running"
     calls = find_open_calls(transcript)
     return len(transcript) > 0 and (transcript[-1].role != "assistant" or bool(calls) or running)
 
 
+def _is_current_excluded(transcript: Transcript) -> bool:
+    """Return True if the exchange that a turn without a new message would continue is in no request."""
+    positions = list_excluded_positions(transcript)
+    if not positions:
+        return False
+    first, stop = transcript.exchanges()[-1]
+    return has_any_between(positions, transcript.position(first), transcript.position(stop - 1) + 1)
+
+
 def mark_interrupted(transcript: Transcript) -> Transcript:
-    """Return the transcript with its last turn, which was left running, marked as interrupted."""
+    """Return the transcript with its last turn, which is still marked as running, marked as interrupted."""
     last = transcript.turns[-1]
     ended = transcript[-1].at if len(transcript) else last.started
     return transcript.add(turn=msgspec.structs.replace(last, status="interrupted", finish="interrupted", ended=ended))
 
 
 def add_event(transcript: Transcript, event: Entry, wire: Wire, counter: Counter) -> Transcript:
-    """Return the transcript with an event added, after closing open calls and a turn that was left running."""
+    """Return the transcript with an event added, after closing open calls and marking a running turn as interrupted."""
     if calls := find_open_calls(transcript):
         wire = find_answer_wire(transcript, wire)
         closings = [make_closing_result(wire, call.id, UNKNOWN, at=now(), name=call.name) for call in calls]
         transcript = transcript.append_to_turn(transcript[-1].turn, add_token_counts(closings, counter))
-    if transcript.turns and transcript.turns[-1].status == "running":
+    last = transcript.turns.last
+    if last is not None and last.status == "running":
         transcript = mark_interrupted(transcript)
     return transcript.append_to_turn(new_id(), add_token_counts([event], counter)).revise()
 
 
 def add_token_counts(entries: Sequence[Entry], counter: Counter) -> list[Entry]:
     """Return the entries with their numbers of tokens."""
-    return [msgspec.structs.replace(entry, tokens=count_message(_render_counted(entry), counter)) for entry in entries]
-
-
-def _render_counted(entry: Entry) -> bytes:
-    """Return the bytes of an entry that are sent and so counted: only the answer of what an agent printed."""
-    wire = WIRES.get(entry.wire)
-    return entry.native if wire is None or wire.reports_request_size else wire.render(entry, Quirks()) or b"{}"
+    counted = []
+    for entry in entries:
+        wire, native = WIRES.get(entry.wire), entry.native
+        if wire is not None and not wire.reports_request_size:
+            # Only the answer is sent of what an agent printed.
+            native = wire.render(entry, Quirks()) or b"{}"
+        counted.append(msgspec.structs.replace(entry, tokens=count_message(native, counter)))
+    return counted

@@ -1,4 +1,7 @@
-"""The engine: a model and how to talk with it. Chats and conversations have one each, and begin their turns with it."""
+"""The engine: a provider with a policy, tools and options.
+
+Chats and conversations each use one to begin their turns.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,24 @@ from longtalk.memory.cards import capture
 from longtalk.notices import Notice
 from longtalk.observation import Observer, OnEvent, check_on_event
 from longtalk.policies import Policy
-from longtalk.policies.base import find_brief_keeper
+from longtalk.policies.base import read_rules
 from longtalk.providers.base import AsyncProvider
 from longtalk.providers.factory import connect
 from longtalk.reply import TurnReply
 from longtalk.tokens import CheckedCounter, Counter, counter_for
 from longtalk.tools import Toolbox
-from longtalk.transcript.transcript import Transcript
+from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.turn.draft import begin
 from longtalk.turn.learned import read_quirks, report_unknown_model
 from longtalk.turn.memory import RECALL_TOOL, needs_recall_tool
-from longtalk.turn.message import neutralize_message, parse_message
+from longtalk.turn.message import ParsedMessage, parse_message
 from longtalk.turn.output import OutputType, add_instruction
 from longtalk.turn.runner import MAX_RETRIES, AsyncTurnRunner
+from longtalk.turn.sent import TurnSettings
 from longtalk.turn.session import AsyncSession
 from longtalk.turn.switching import check_switch
 from longtalk.turn.tool_outputs import check_nothing_waits, find_waiting_calls, parse_outputs, read_outputs
+from longtalk.wires.pairing import find_open_calls
 from longtalk.wires.protocol import Preamble
 
 if TYPE_CHECKING:
@@ -44,7 +49,7 @@ R = TypeVar("R", bound=TurnReply)
 
 
 class TurnArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller says with one turn."""
+    """The arguments that a caller passes for one turn."""
 
     message: Any
     system: str | None = None
@@ -58,13 +63,13 @@ class TurnArguments(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name, text in (("system", self.system), ("instruction", self.instruction)):
             if text is not None and not isinstance(text, str):
-                raise InputError(f"`{name}` must be text, not {type(text).__name__}.")
+                raise InputError(f"`{name}` must be a string, not {type(text).__name__}.")
         if not isinstance(self.max_rounds, int) or self.max_rounds < 0:
-            raise InputError(f"`max_rounds` must be 0 or a positive integer, not {self.max_rounds!r}.")
+            raise InputError(f"`max_rounds` must be an integer of at least 0, not {self.max_rounds!r}.")
 
 
 class AsyncEngine:
-    """A provider, a policy, tools, options and limits: all that turns have in common. It keeps no conversation."""
+    """The provider, policy, tools, options and limits that all turns of a chat share. It holds no conversation."""
 
     def __init__(
         self,
@@ -82,6 +87,7 @@ class AsyncEngine:
         timeout: float | None = None,
         max_retries: int = MAX_RETRIES,
         on_event: OnEvent | None = None,
+        keep_preamble: bool = True,
     ) -> None:
         check_choice("on_switch", on_switch, "convert", "raise")
         if not hasattr(policy, "compactors") or isinstance(policy, type):
@@ -91,21 +97,27 @@ class AsyncEngine:
                 f"`counter` must have a method `count(text)`, as tokens.Exact('o200k') does; {counter!r} has none."
             )
         if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
-            raise InputError(f"`window` must be a number of tokens, at least 1, not {window!r}.")
+            raise InputError(f"`window`, in tokens, must be an integer of at least 1, not {window!r}.")
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
-            raise InputError(f"`max_retries` is how often a model call is made again, 0 or more, not {max_retries!r}.")
+            raise InputError(
+                f"`max_retries`, a number of retries, must be an integer of at least 0, not {max_retries!r}."
+            )
         check_on_event(on_event)
         self.provider = connect(model, base_url=base_url, api_key=api_key, client=client, timeout=timeout)
         self._max_retries = max_retries
         self._on_event = on_event
         self.policy = policy
+        self.rules = read_rules(policy)
         self.counter = CheckedCounter(counter) if counter is not None else counter_for(self.provider.label)
         self._window = window or self.provider.capabilities.window
         self._tools = Toolbox.from_functions(tools, allow_async=ASYNC)
         self._options = self._check_options(options)
-        # What is wrong with them is said now, not in the first turn.
+        # Report invalid options now and not in the first turn.
         self.provider.wire.session_mode(self._merge_options(None))
         self._on_switch = on_switch
+        self._keep_preamble = keep_preamble
+        given = base_url is not None or client is not None
+        self._own_address = given or getattr(self.provider, "own_address", False)
 
     def __repr__(self) -> str:
         tools = f", tools {', '.join(self._tools.names)}" if self._tools.names else ""
@@ -114,32 +126,29 @@ class AsyncEngine:
     @property
     def brief(self) -> Brief:
         """The configuration of the brief. Raises `InputError` if the policy keeps none."""
-        keeper = find_brief_keeper(self.policy)
-        if keeper is None:
-            raise InputError("There is no brief under this policy: policy=Memory() keeps one.")
-        return keeper.brief
+        if self.rules.keeper is None:
+            raise InputError("This policy keeps no brief: use policy=Memory().")
+        return self.rules.keeper.brief
 
     def begin(
         self, session: AsyncSession[R], transcript: Transcript, given: TurnArguments, *, notices: Iterable[Notice] = ()
     ) -> AsyncTurnRunner[R]:
-        """Return a turn on a transcript, ready to be played. Nothing has been sent or saved yet."""
+        """Return a runner for a new turn on this transcript. Nothing is sent or saved yet."""
         toolbox = self._tools if given.tools is None else Toolbox.from_functions(given.tools, allow_async=ASYNC)
-        if needs_recall_tool(self.policy, toolbox):
+        provider, wire, message, keeper = self.provider, self.provider.wire, given.message, self.rules.keeper
+        if keeper is not None and needs_recall_tool(keeper, toolbox):
             toolbox = Toolbox.from_functions([*toolbox, RECALL_TOOL], allow_async=ASYNC)
-        provider, wire, message = self.provider, self.provider.wire, given.message
-        if find_brief_keeper(self.policy):
-            message = neutralize_message(message)
-        waiting, outputs = find_waiting_calls(transcript, toolbox), read_outputs(message)
+        open_calls, outputs = find_open_calls(transcript), read_outputs(message)
+        waiting = find_waiting_calls(open_calls, transcript, toolbox) if open_calls else ()
         if message is None:
             check_nothing_waits(transcript, waiting)
-        # Results go on over the wire of their calls, as a turn without a message does.
-        checked = None if outputs is not None else message
         change = None if given.brief is None else self._make_brief_change(transcript, given.brief)
-        notices = [*notices, *check_switch(transcript, checked, wire, provider.label, on_switch=self._on_switch)]
-        if outputs is not None:
-            entries = parse_outputs(outputs, transcript, waiting, wire)
-        else:
-            entries = [] if message is None else parse_message(message, wire)
+        notices = [*notices, *check_switch(transcript, message, wire, provider.label, on_switch=self._on_switch)]
+        entries: list[Entry] = [] if outputs is None else parse_outputs(outputs, transcript, waiting, wire)
+        if isinstance(message, ParsedMessage):
+            entries += message.entries
+        elif outputs is None and message is not None:
+            entries = parse_message(message, wire)
         options = self._merge_options(given.options)
         keeps_conversation = bool(wire.session_mode(options))
         preamble = Preamble(system=given.system, tools=tuple(toolbox))
@@ -151,13 +160,16 @@ class AsyncEngine:
             if not provider.capabilities.structured_output or output.add_options(wire, options, quirks) is None:
                 instruction = add_instruction(instruction, output.instruction)
         if keeps_conversation and instruction:
-            # The provider would keep it: it goes into the system text, which is given again with each turn.
+            # The provider would keep the instruction, so it is put into the system text, which is sent again with each
+            # turn.
             system = f"{given.system}\n\n{instruction}" if given.system else instruction
             preamble, instruction = Preamble(system=system, tools=tuple(toolbox)), None
-        if transcript.turns and transcript.turns[-1].preamble not in ("", digest):
+        last = transcript.turns.last
+        if last is not None and last.preamble not in ("", digest):
             text = (
-                "The system text or the tools differ from the last turn's: they are sent as given, but the provider's "
-                "cache of this conversation is void, and so are thinking blocks that are bound to it."
+                "The system text or the tools have changed since the last turn. The provider can't use its cache "
+                "of this "
+                "conversation, and thinking blocks that are bound to the old text are not sent."
             )
             notices.append(Notice("preamble_changed", text))
         draft = begin(
@@ -168,9 +180,26 @@ class AsyncEngine:
             preamble=digest,
             instruction=instruction,
             counter=self.counter,
-            prices=self.prices(given.options),
+            prices=self._adjust_prices(options),
         )
-        draft = msgspec.structs.replace(draft, change=change, waiting=frozenset(call.id for call in waiting))
+        settings = None
+        if session.is_stored:
+            settings = TurnSettings(
+                label=provider.label,
+                model=provider.model,
+                reader=f"{provider.account} {provider.model}",
+                wire=wire.name,
+                options={**self._options, **(given.options or {})},
+                defaults=provider.defaults,
+                policy=self.policy,
+                preamble=Preamble(system=given.system, tools=tuple(toolbox)),
+                own_address=self._own_address,
+                keep_preamble=self._keep_preamble,
+            )
+        if open_calls or change is not None or settings is not None:
+            earlier = open_calls if outputs is None else draft.open_calls()
+            ids = frozenset([call.id for call in waiting])
+            draft = msgspec.structs.replace(draft, change=change, earlier=earlier, waiting=ids, settings=settings)
         for notice in notices:
             draft = draft.notice(notice)
         if not provider.capabilities.described:
@@ -188,7 +217,7 @@ class AsyncEngine:
             provider=provider,
             tools=toolbox,
             recipient=recipient,
-            policy=self.policy,
+            rules=self.rules,
             options=options,
             max_rounds=given.max_rounds,
             window=self._window,
@@ -204,7 +233,7 @@ class AsyncEngine:
         )
 
     def pin(self, transcript: Transcript, entry: str) -> Transcript:
-        """Return the transcript with an entry pinned. Raises `PinRefused` if requests have no room for it."""
+        """Return the transcript with an entry pinned. Raise `PinRefused` if requests have no room for it."""
         terms = Terms(
             wire=self.provider.wire,
             counter=self.counter,
@@ -218,35 +247,43 @@ class AsyncEngine:
 
     def prices(self, options: Mapping[str, Any] | None = None) -> Prices | None:
         """Return what a model call with these options costs, or None if that is unknown."""
+        return self._adjust_prices(self._merge_options(options))
+
+    async def aclose(self) -> None:
+        """Close the provider's connections."""
+        await self.provider.aclose()
+
+    def _make_brief_change(self, transcript: Transcript, brief: object) -> Callable[[Transcript], Transcript]:
+        """Return a function that applies these changes to a transcript's brief.
+
+        Raise `InputError` if they are invalid.
+        """
+        changes, config = to_operations(brief), self.brief
+        edit_brief(transcript, changes, config, self.counter)
+        return lambda later: edit_brief(later, changes, config, self.counter)
+
+    def _adjust_prices(self, options: Mapping[str, Any]) -> Prices | None:
         known = self.provider.capabilities.prices
         if known is None:
             return None
         from longtalk.models.prices import adjust_prices
 
-        return adjust_prices(known, self._merge_options(options))
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self.provider.aclose()
-
-    def _make_brief_change(self, transcript: Transcript, brief: object) -> Callable[[Transcript], Transcript]:
-        """Return the function that makes a turn's changes of the brief. Raises `InputError` if they can't be made."""
-        changes, config = to_operations(brief), self.brief
-        edit_brief(transcript, changes, config, self.counter)
-        return lambda later: edit_brief(later, changes, config, self.counter)
+        return adjust_prices(known, options)
 
     def _merge_options(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
-        return {**self.provider.defaults, **self._options, **self._check_options(options)}
+        merged = {**self.provider.defaults, **self._options}
+        return merged if options is None else {**merged, **self._check_options(options)}
 
     def _check_options(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
         if options is not None and not (isinstance(options, Mapping) and all(isinstance(key, str) for key in options)):
             raise InputError(f"`options` must be a mapping of names to values, not {options!r}.")
         taken = [key for key in options or () if key in self.provider.wire.reserved]
         if taken:
-            raise InputError(f"The option {taken[0]!r} can't be set: a chat sets it by itself.")
+            raise InputError(f"The option {taken[0]!r} can't be set, because Longtalk sets it: leave it out.")
         if options and options.get("store") is False and self.provider.wire.session_mode(options):
             raise InputError(
-                "A provider can't go on with what it does not keep: leave `store` out, or the other option."
+                "store=False contradicts an option that continues a conversation at the provider: leave one of "
+                "them out."
             )
         return dict(options or {})
 
@@ -254,4 +291,4 @@ class AsyncEngine:
 def check_choice(name: str, value: object, *allowed: str) -> None:
     """Raise `InputError` unless a parameter has one of the allowed values."""
     if value not in allowed:
-        raise InputError(f"`{name}` is {' or '.join(map(repr, allowed))}, not {value!r}.")
+        raise InputError(f"`{name}` must be {' or '.join(map(repr, allowed))}, not {value!r}.")

@@ -1,6 +1,6 @@
-"""What memory does in a turn: it recalls, takes in the cards of answers, and answers the tools of its own.
+"""Memory in a turn: recall text for the message, read the cards in answers, and answer memory's own tools.
 
-Under a policy that keeps no brief it does nothing. What memory adds to a request is decided in `context/prepare.py`.
+Under a policy without a brief, nothing happens. `context/prepare.py` decides what memory adds to a request.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from longtalk.context.epochs import Epoch, NotRecalled, find_epoch, fingerprint_policy
+from longtalk.context.epochs import Epoch, NotRecalled, find_epoch
 from longtalk.context.prepare import (
     MAX_QUERY,
     Prepared,
@@ -24,14 +24,13 @@ from longtalk.memory.cards.hidden import NOT_NOTED, NOTED
 from longtalk.memory.recall.config import Recalled
 from longtalk.notices import Notice
 from longtalk.observation import log_suppressed
-from longtalk.policies.base import Policy, find_brief_keeper
+from longtalk.policies.base import BriefKeeper, Rules
 from longtalk.providers.redaction import Redactor
 from longtalk.tools import ArgumentError, Tool, Toolbox, ToolContext, tool
 from longtalk.transcript.transcript import Transcript, now
 from longtalk.turn.draft import Draft
 from longtalk.turn.learned import report_once
 from longtalk.turn.session import AsyncSession
-from longtalk.wires.card_tags import neutralize_tags
 from longtalk.wires.text import wrap_in_tag
 from longtalk.wires.views import ToolCallView
 
@@ -50,42 +49,47 @@ RECALL_TOOL: Tool = tool(
 )
 
 
-def needs_recall_tool(policy: Policy, toolbox: Toolbox) -> bool:
+def needs_recall_tool(keeper: BriefKeeper, toolbox: Toolbox) -> bool:
     """Return True if a turn that has tools should also get the recall tool."""
-    keeper = find_brief_keeper(policy)
-    return keeper is not None and keeper.recalls.budget > 0 and len(toolbox) > 0 and RECALL not in toolbox.names
+    return keeper.recalls.budget > 0 and len(toolbox) > 0 and RECALL not in toolbox.names
 
 
 class AsyncTurnMemory:
-    """The memory of one turn."""
+    """The memory of one turn: recall before a request, cards and tool calls after an answer."""
 
     def __init__(
         self,
-        policy: Policy,
+        rules: Rules,
         transcript: Transcript,
         recipient: Recipient,
         tools: Toolbox,
         session: AsyncSession[Any],
     ) -> None:
-        self._keeper = find_brief_keeper(policy)
+        self._keeper = rules.keeper
         self._recipient = recipient
         self._tools = tools
         self._session = session
-        self._epoch = find_epoch(transcript, fingerprint_policy(policy)) if self._keeper is not None else Epoch("")
-        """The epoch of the last request; before the first request of the turn, the epoch that it would continue."""
+        self._before = (transcript, rules.fingerprint)
+        self._requested: Epoch | None = None
+        """The epoch of the last request; None before the first request of the turn."""
 
     @property
     def is_active(self) -> bool:
-        """Whether the policy keeps a brief, so that answers may end with cards."""
+        """Whether the policy keeps a brief, so that answers may end with memory cards."""
         return self._keeper is not None
+
+    @property
+    def _epoch(self) -> Epoch:
+        """The epoch of the last request; before the first request of the turn, the epoch that it would continue."""
+        return self._requested or find_epoch(*self._before)
 
     # Before a request
 
     async def recall(self, draft: Draft, prepared: Prepared) -> Draft:
-        """Return the draft with memory's additions to this request, including what fits the message in the history."""
+        """Return the draft with memory's additions to this request, including text recalled for the message."""
         if self._keeper is None:
             return draft
-        self._epoch = prepared.plan.epoch
+        self._requested = prepared.plan.epoch
         draft = msgspec.structs.replace(draft, added=prepared.added)
         config = prepared.recalls
         if config is None:
@@ -95,15 +99,15 @@ class AsyncTurnMemory:
             index = await self._session.build_index(before, prepared.message, config, at=prepared.terms.now)
             found = prepared.render_recalled(index)
         except Exception as problem:
-            # The turn does not depend on it.
+            # The turn can continue without recalled text.
             log_suppressed("recall failed", problem, where=draft.turn.id)
             cause = Redactor().redact(repr(problem))
             text = f"The history could not be searched, and the turn continues without recalled text: {cause}."
             return draft.notice(Notice("recall_failed", text))
         if not self._session.is_stored and draft.transcript.shed.entries:
             text = (
-                "What has left the state by reply.shed is not recalled: only the messages in the state are searched. "
-                "Use Conversation, or carry='all', to recall all of them."
+                "Only the messages that are still in the state were searched, not those that left it with reply.shed. "
+                "Use Conversation, or carry='all', to search all messages."
             )
             draft = report_once(draft, Notice("recall_incomplete", text))
         return self._set_recalled(draft, found)
@@ -114,16 +118,12 @@ class AsyncTurnMemory:
             return draft
         return self._set_recalled(draft, Recalled())
 
-    def neutralize(self, text: str) -> str:
-        """Return a tool's text with card tags made harmless, so that it can't pass for a card."""
-        return text if self._keeper is None else neutralize_tags(text)
-
     # After an answer
 
     def apply_cards(self, draft: Draft) -> Draft:
         """Return the draft with the cards of its last answer applied to the brief."""
         keeper, answer = self._keeper, draft.answer
-        # A card that was not requested may be a user's idea.
+        # A card that was not requested may have been suggested by the user.
         if keeper is None or answer is None or not (cards := answer.view.cards) or not _get_requested_card(draft):
             return draft
         transcript, card_received = capture.apply_cards(
@@ -132,7 +132,7 @@ class AsyncTurnMemory:
         return self._replace_transcript(draft, transcript, card_received=card_received)
 
     def count_card_request(self, draft: Draft) -> Draft:
-        """Return the draft of a turn that is over, with the outcome of its request for a card recorded."""
+        """Return the draft of a finished turn with the outcome of its card request recorded."""
         added = draft.added
         if self._keeper is None or added is None or not added.card:
             return draft
@@ -157,13 +157,13 @@ class AsyncTurnMemory:
         return self._keeper is not None and self._tools.get(name) is RECALL_TOOL
 
     def is_update(self, name: str) -> bool:
-        """Return True if calling the tool with this name updates the brief."""
+        """Return True if the tool with this name is the one that updates the brief."""
         if self._keeper is None or name != capture.TOOL_NAME:
             return False
         return choose_capture_mode(self._keeper, self._epoch, self._recipient) == "tool"
 
     async def look_up(self, draft: Draft, call: ToolCallView) -> tuple[str, bool]:
-        """Return the result of a call of the recall tool, and whether it failed."""
+        """Return the result of a call to the recall tool, and whether the call failed."""
         from longtalk.memory.recall.search import render_recalled
 
         query = _parse_arguments(RECALL_TOOL, draft, call)
@@ -178,7 +178,7 @@ class AsyncTurnMemory:
         return wrap_in_tag("recalled", found.text) if found.text else "Nothing was found.", False
 
     def update(self, draft: Draft, call: ToolCallView) -> tuple[Draft, str, bool]:
-        """Return the draft with the brief updated by a call, the text for the model, and whether the call failed."""
+        """Return the draft with the brief updated by a call, the result for the model, and whether the call failed."""
         if self._keeper is None:
             return draft, "There is no brief.", True
         config = self._keeper.brief
@@ -207,12 +207,12 @@ class AsyncTurnMemory:
 
 
 def _get_requested_card(draft: Draft) -> str:
-    """Return the kind of card that the model was asked for in this turn, or an empty string."""
+    """Return the kind of card that this turn requests from the model, or "" if it requests none."""
     return draft.added.card if draft.added else ""
 
 
 def _parse_arguments(tool: Tool, draft: Draft, call: ToolCallView) -> Any:
-    """Return what the tool makes of a call's arguments, or the error if they can't be parsed."""
+    """Return the tool's result for the arguments of a call, or the error if the arguments can't be parsed."""
     try:
         return tool.bind(call.arguments, ToolContext(call_id=call.id, turn=draft.turn.id, name=call.name))()
     except ArgumentError as problem:
@@ -220,5 +220,5 @@ def _parse_arguments(tool: Tool, draft: Draft, call: ToolCallView) -> Any:
 
 
 def _truncate_before_message(draft: Draft) -> Transcript:
-    """Return the transcript before the user's message, which would be found first of all."""
+    """Return the transcript before the user's message, because a search would otherwise find the message itself."""
     return draft.transcript.truncate(find_message_start(draft.transcript, draft.tail))

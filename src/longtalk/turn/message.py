@@ -1,4 +1,4 @@
-"""A caller's message as entries: text, parts in the provider's form, or a list of these with `System` texts."""
+"""Convert a caller's message to entries: text, parts in the provider's JSON, or a list of these with `System` texts."""
 
 from __future__ import annotations
 
@@ -10,23 +10,20 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.errors import InputError
 from longtalk.transcript.transcript import Entry, now
-from longtalk.wires.card_tags import neutralize_tags
 from longtalk.wires.neutral import system
 from longtalk.wires.protocol import Wire
 
-_MAX_DEPTH = 200
-
 
 class System(msgspec.Struct, frozen=True):
-    """A system message inside the conversation: stored in order, unlike `system=`, which is given fresh each turn."""
+    """A system message inside the conversation. Unlike `system=`, which is passed with each turn, it is stored."""
 
     text: str
 
 
 class ToolOutput(msgspec.Struct, frozen=True):
-    """The result of a call that your program has run: text, or parts in the provider's form, as in a message.
+    """The result of a tool call that your program has run: text, or parts in the provider's JSON, as in a message.
 
-    `call_id` is the id of one of `reply.calls`. `error` says that the call failed.
+    `call_id` is the id of one of `reply.calls`. `error=True` means that the call failed.
     """
 
     call_id: str
@@ -34,36 +31,42 @@ class ToolOutput(msgspec.Struct, frozen=True):
     error: bool = False
 
 
+class ParsedMessage(msgspec.Struct, frozen=True):
+    """A message that was already converted to entries, possibly on another wire than the provider's.
+
+    `outputs` are the results of the calls that wait for the caller; they come before `entries`. A service uses this to
+    keep the exact JSON that its own clients send.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    outputs: tuple[ToolOutput, ...] = ()
+
+    def to_signature(self) -> Any:
+        """Return a value that is equal for two messages with the same content, whatever their times are."""
+        said = [(entry.role, entry.wire, entry.native.decode("utf-8", "replace")) for entry in self.entries]
+        return [said, [msgspec.to_builtins(output) for output in self.outputs]]
+
+
 Said: TypeAlias = str | System | Mapping[str, Any]
-Message: TypeAlias = Said | ToolOutput | Sequence[Said] | Sequence[ToolOutput]
-"""What a caller may say: text, a part in the provider's form, or a list of these that may hold `System`. Or the results
-of the calls that its own program has run."""
+Message: TypeAlias = Said | ToolOutput | Sequence[Said] | Sequence[ToolOutput] | ParsedMessage
+"""A caller's message: text, a part in the provider's JSON, or a list of these, which may also contain `System`.
 
-
-def neutralize_message(message: Any, depth: int = 0) -> Any:
-    """Return the message with its text changed so that no part of it passes for a memory card."""
-    if depth > _MAX_DEPTH:
-        raise InputError("A part of the message can't be written as JSON: it is nested too deeply.")
-    if isinstance(message, str):
-        return neutralize_tags(message)
-    if isinstance(message, System):
-        return System(neutralize_message(message.text))
-    if isinstance(message, ToolOutput):
-        return ToolOutput(message.call_id, neutralize_message(message.content), message.error)
-    if isinstance(message, Mapping):
-        return {key: neutralize_message(value, depth + 1) for key, value in message.items()}
-    return [neutralize_message(each, depth + 1) for each in message] if isinstance(message, list | tuple) else message
+Or the results of tool calls that the caller's program has run.
+"""
 
 
 def parse_message(message: Any, wire: Wire) -> list[Entry]:
-    """Convert a message to entries. The message is text, a part, or a list that may include `System` items."""
+    """Convert a message to entries. The message is text, a part, or a list that may also contain `System` items."""
     if isinstance(message, str | System | Mapping):
         message = [message]
     if not isinstance(message, list | tuple):
         raise InputError(
-            f"A message is text, a part, or a list of texts, parts and System(…), not {type(message).__name__}."
+            f"A message must be text, a part, or a list of texts, parts and System(…), not {type(message).__name__}."
         )
     at = now()
+    if len(message) == 1 and isinstance(message[0], str):
+        native = _encode(wire, _text(message[0], "The message"))
+        return [Entry(role="user", wire=wire.name, native=native, at=at)]
     entries: list[Entry] = []
     said: list[Any] = []
 
@@ -81,25 +84,26 @@ def parse_message(message: Any, wire: Wire) -> list[Entry]:
             said.append(_text(item, "The message"))
         elif isinstance(item, Mapping) and "role" in item:
             raise InputError(
-                f"Pass what the user says, without a role: text, or a list of texts and parts. This has the role "
-                f"{item['role']!r}. For a system message, pass System(…); earlier messages are loaded by Archive.load."
+                f"Pass the user's message without a role, as text or as a list of texts and parts. This one has "
+                "the role "
+                f"{item['role']!r}. For a system message, pass System(…); to load earlier messages, use Archive.load."
             )
         elif isinstance(item, Mapping) and wire.is_part(item):
             said.append(dict(item))
         elif isinstance(item, Mapping):
             raise InputError(describe_wrong_part(item, wire))
         else:
-            raise InputError(f"A message can't hold {type(item).__name__}: give text, parts (objects) or System(…).")
+            raise InputError(f"A message can't contain {type(item).__name__}: pass text, parts (objects) or System(…).")
     flush()
     if not any(entry.role == "user" for entry in entries):
-        raise InputError("The message is empty: a turn needs something that the user said.")
+        raise InputError("The message is empty: pass the text or the parts that the user sends.")
     return entries
 
 
 def describe_wrong_part(part: Mapping[str, Any], wire: Wire) -> str:
-    """Return the text of the error for an object that is no part in the form of a wire."""
+    """Return the error message for an object that is not a valid part on this wire."""
     example = _make_example_part(wire)
-    return f"A part is an object in the provider's form, such as {example}; this has the keys {list(part)}."
+    return f"A part must be an object in the provider's JSON, such as {example}. This one has the keys {list(part)}."
 
 
 def _make_example_part(wire: Wire) -> str:
@@ -110,9 +114,9 @@ def _make_example_part(wire: Wire) -> str:
 
 def _text(text: Any, what: str) -> str:
     if not isinstance(text, str):
-        raise InputError(f"{what} must be text, not {type(text).__name__}.")
+        raise InputError(f"{what} must be a string, not {type(text).__name__}.")
     if not text.strip():
-        raise InputError(f"{what} is empty.")
+        raise InputError(f"{what} is empty: pass some text.")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Structured output: the type of the answer that a turn asks for, and the check of the answer against it."""
+"""Structured output: decode an answer to the type that the caller asked for, and check that it matches."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 import msgspec
 
 from longtalk._util import json_bytes
+from longtalk._util.lookalikes import neutralize
 from longtalk.errors import BadOutput, InputError
 from longtalk.notices import Notice
 from longtalk.transcript.transcript import now
 from longtalk.turn.draft import Draft
+from longtalk.turn.json_schema import check_value
 from longtalk.wires.neutral import system
 from longtalk.wires.protocol import Quirks, Wire
 from longtalk.wires.schemas import OutputSchema
 
 RETRIES = 2
-"""How often an answer that does not have the form is sent back to the model in one turn."""
+"""The number of times in one turn that the model is asked again because its answer does not match the type."""
 _INSTRUCTION = (
     "Answer this message with one JSON object and nothing else: no other text, no code fence. "
     "The JSON must match this JSON Schema:\n{schema}"
@@ -32,39 +34,52 @@ _WHY = {"length": "it was cut off", "filtered": "its provider has filtered it"}
 
 
 class OutputType:
-    """A type that an answer is decoded to: a dataclass, a TypedDict, a `msgspec.Struct` or a pydantic model."""
+    """The type of an answer: a dataclass, a TypedDict, a `msgspec.Struct`, a pydantic model or a JSON Schema."""
 
     def __init__(self, kind: Any) -> None:
-        """Read the type's schema. Raises `InputError` if it has none, or if its values are not JSON objects."""
+        """Read the schema of the type. Raise `InputError` if it has none, or if its values are not JSON objects."""
         self._kind = kind
         self._is_pydantic = isinstance(kind, type) and hasattr(kind, "model_validate_json")
+        if isinstance(kind, Mapping):
+            name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(kind.get("title", "")))[:64]
+            self.schema = OutputSchema(name or "answer", kind)
+            if kind.get("type") != "object":
+                raise InputError("`output` is a JSON Schema of an object here: its `type` must be 'object'.")
+            return
         try:
             schema = kind.model_json_schema() if self._is_pydantic else msgspec.json.schema(kind)
         except Exception as problem:
-            raise InputError(f"`output` is a type with a JSON Schema, and {kind!r} has none: {problem}.") from problem
+            raise InputError(
+                f"`output` must be a type that has a JSON Schema, and {kind!r} has none: {problem}."
+            ) from problem
         name = str(getattr(kind, "__name__", "answer"))
         self.schema = OutputSchema(re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64], _inline_root(schema))
         if "properties" not in self.schema.schema:
             raise InputError(
-                "`output` is a dataclass, a TypedDict, a msgspec.Struct or a pydantic model, whose values are JSON "
-                f"objects, not {kind!r}: make it the field of one."
+                "`output` must be a dataclass, a TypedDict, a msgspec.Struct or a pydantic model, whose values "
+                "are JSON "
+                f"objects, not {kind!r}: wrap it in such a type, as a field."
             )
 
     @property
     def instruction(self) -> str:
-        """The instruction for a model whose provider has no mode for schemas."""
+        """The instruction that describes the schema to a model whose provider has no option for schemas."""
         return _INSTRUCTION.format(schema=self._render_schema())
 
     def add_options(self, wire: Wire, options: Mapping[str, Any], quirks: Quirks) -> Mapping[str, Any] | None:
-        """Return the options with the schema in the provider's own mode, or None if that can't be used."""
+        """Return the options with the schema in the provider's own option, or None if the provider has none."""
         return None if quirks.no_schemas else wire.add_schema(options, self.schema)
 
     def decode(self, text: str) -> Any:
-        """Return the value of an answer. Raises `ValueError` if the answer does not have the form."""
+        """Return an answer as a value of the type. Raise `ValueError` if the answer does not match the type."""
         text = text.strip()
         fenced = _FENCED.fullmatch(text)
         data = (fenced[1] if fenced else text).encode("utf-8", "replace")
         try:
+            if isinstance(self._kind, Mapping):
+                value = msgspec.json.decode(data)
+                check_value(value, self._kind)
+                return value
             return (
                 self._kind.model_validate_json(data)
                 if self._is_pydantic
@@ -76,16 +91,15 @@ class OutputType:
             raise ValueError(f"{type(problem).__name__}: {problem}"[:2_000]) from problem
 
     def check(self, draft: Draft, *, last: bool) -> Draft:
-        """Return the draft with the value of its answer or, if that does not have the form, with a system message.
+        """Return the draft with the decoded answer or, if it does not match, with a system message that says why.
 
-        The message says what is wrong. Raises `BadOutput` if the attempt was the `last` one, or if another would not
-        help.
+        Raise `BadOutput` if this was the `last` attempt, or if asking the model again would not help.
         """
         answer = draft.answer
         text = answer.view.text if answer is not None else ""
         why = _WHY.get(answer.finish, "") if answer is not None else ""
         if answer is not None and answer.view.refusal:
-            why = f"the model refuses: {answer.view.refusal}"
+            why = f"the model refused to answer: {answer.view.refusal}"
         try:
             if why:
                 raise ValueError(why)
@@ -94,12 +108,13 @@ class OutputType:
             reason = str(problem)
         if last or why:
             raise BadOutput(
-                f"The answer of {draft.turn.model} is no {self.schema.name}: {reason}. It is in `partial.text`."
+                f"The answer of {draft.turn.model} does not match {self.schema.name}: {reason}. Its text is in "
+                "`partial.text`."
             )
         notice = Notice(
-            "output_refused", f"The answer is no {self.schema.name}, and the model is asked again: {reason}."
+            "output_refused", f"The answer does not match {self.schema.name}, so the model was asked again: {reason}."
         )
-        entry = system(_SENT_BACK.format(problem=reason, schema=self._render_schema()), at=now())
+        entry = system(_SENT_BACK.format(problem=neutralize(reason), schema=self._render_schema()), at=now())
         return draft.add_entry(entry).notice(notice)
 
     def _render_schema(self) -> str:
@@ -107,12 +122,12 @@ class OutputType:
 
 
 def add_instruction(instruction: str | None, more: str) -> str:
-    """Return the instruction of a turn with another text after it."""
+    """Return an instruction with another text appended."""
     return f"{instruction}\n\n{more}" if instruction else more
 
 
 def _inline_root(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema whose root is not a reference, because providers require an object there."""
+    """Return a schema whose root is an object and not a reference, as providers require."""
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     root = schema.get("$defs", {}).get(name)
     if root is None:

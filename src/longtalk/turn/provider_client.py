@@ -1,4 +1,4 @@
-"""The client of a provider: sends requests, and parses answers and errors with the provider's wire."""
+"""A client for a provider: it sends requests, and parses answers and errors with the provider's wire."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from longtalk.wires.protocol import ReportedError
 
 
 class AsyncProviderClient:
-    """Sends bytes to a provider and reads what comes back. Its errors are redacted."""
+    """A client that sends request bodies to a provider and parses the responses.
+
+    Secrets are removed from its errors.
+    """
 
     def __init__(self, provider: AsyncProvider) -> None:
         self._provider = provider
         self._wire = provider.wire
-
-    @property
-    def redactor(self) -> Redactor:
+        self.redactor: Redactor = getattr(provider, "redactor", None) or Redactor()
         """The provider's redactor; for a provider without one, a redactor of texts that look like keys."""
-        return getattr(self._provider, "redactor", None) or Redactor()
 
     async def send(self, body: bytes) -> bytes:
-        """Send a request and return the response body. It is not parsed yet, but a refusal in it is raised."""
+        """Send a request and return the unparsed response body.
+
+        Raise a `ProviderError` if the body reports an error.
+        """
         with self.redactor:
             data = await self._provider.send(body)
         if b'error"' in data:
@@ -34,7 +37,10 @@ class AsyncProviderClient:
         return data
 
     async def open(self, body: bytes) -> tuple[list[bytes], AsyncGenerator[bytes, None]]:
-        """Begin a stream. Return its events up to the first one of an answer, and the source of the others."""
+        """Start a stream.
+
+        Return its events up to the first one of the answer, and a generator for the remaining events.
+        """
         source = self._provider.stream(body)
         accumulator = self._wire.new_accumulator()
         first: list[bytes] = []
@@ -51,7 +57,7 @@ class AsyncProviderClient:
             raise
 
     def understand(self, read: Callable[..., Any], *data: bytes) -> Any:
-        """Return what a parser makes of the provider's bytes; raise a `ProviderError` if it can't read them."""
+        """Return the result of parsing the provider's bytes. Raise a `ProviderError` if they can't be parsed."""
         with self.redactor:
             try:
                 return read(*data)
@@ -59,7 +65,7 @@ class AsyncProviderClient:
                 raise self.misread(problem, b"".join(data)) from None
 
     def misread(self, problem: ValueError, said: bytes) -> ProviderError:
-        """Return the error for bytes that can't be read: the one that they report, or `BadAnswer`."""
+        """Return the error that unparsable bytes report or, if they report none, a `BadAnswer`."""
         label, redactor = self._provider.label, self.redactor
         if isinstance(problem, ReportedError):
             by_sdk = getattr(self._provider, "by_sdk", False)
@@ -69,7 +75,10 @@ class AsyncProviderClient:
         return BadAnswer(f"{label} sent an answer that can't be read ({problem}): {excerpt!r}", body=said)
 
     def _heed_refusal(self, read: Callable[[bytes], Any], data: bytes) -> None:
-        """Raise if the body is a refusal with a good status, as some servers send. Other problems show in parsing."""
+        """Raise a `ProviderError` if a body with a success status reports an error, as some servers send it.
+
+        Other problems are found when the body is parsed.
+        """
         try:
             self.understand(read, data)
         except (ContextOverflow, RequestRefused):

@@ -1,7 +1,6 @@
-"""Builds the requests of a turn: prepares them, has summaries written, finds the provider's session, composes.
+"""Build the requests of a turn: plan, get a summary if the plan needs one, find the provider's session, compose.
 
-The draft in `AsyncTurnProgress` is replaced whole after every step, so that an interrupt between two steps loses
-nothing.
+Each step replaces the draft in `AsyncTurnProgress` as a whole, so an interrupt between two steps loses nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from longtalk.context.measure import MAX_ANSWER_ROOM, Terms
 from longtalk.context.prepare import Prepared, Recipient, prepare
 from longtalk.notices import Notice
 from longtalk.observation import Observer, log_suppressed
-from longtalk.policies import Policy
+from longtalk.policies.base import Rules
 from longtalk.providers.base import AsyncProvider, AsyncStatefulProvider, explain_unknown_prices
 from longtalk.tokens import count_preamble
 from longtalk.transcript.transcript import now
@@ -28,11 +27,11 @@ from longtalk.turn.provider_sessions import ProviderSession
 from longtalk.turn.summarizer import AsyncSummarizer
 from longtalk.turn.summary_claims import SummaryClaim
 from longtalk.wires.options import answer_token_limit
-from longtalk.wires.protocol import Handle, Preamble, Quirks
+from longtalk.wires.protocol import Handle, Quirks
 
 
 class AsyncRequestBuilder:
-    """Builds the requests of one turn."""
+    """A builder for the requests of one turn."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class AsyncRequestBuilder:
         *,
         provider: AsyncProvider,
         recipient: Recipient,
-        policy: Policy,
+        rules: Rules,
         options: Mapping[str, Any],
         window: int | None,
         observer: Observer,
@@ -50,44 +49,49 @@ class AsyncRequestBuilder:
         self._memory = memory
         self._provider = provider
         self._recipient = recipient
-        self._policy = policy
+        self._rules = rules
         self._options = options
+        self._answer_limit = answer_token_limit(options) if options else None
+        self._prices_unknown = explain_unknown_prices(provider.capabilities)
         self._window = window
         self._observer = observer
         preamble = recipient.preamble
         self._preamble_tokens = count_preamble(preamble.system, preamble.tools, progress.draft.counter)
         self._opened: Handle | None = None
-        """A conversation that was opened at the provider, and that no answer belongs to yet."""
+        """A session that was opened at the provider and has no answer yet."""
 
-    async def build(self, quirks: Quirks) -> tuple[Context, Preamble]:
-        """Return the context and the preamble of the next request.
+    async def build(self, quirks: Quirks) -> tuple[Context, Prepared, int]:
+        """Return the context of the next request, what it was composed of, and how many entries the provider has.
 
         If a limit is exceeded, a new epoch begins first, if needed with a summary.
         """
         progress = self._progress
-        prepared = self._prepare(quirks, may_ask=summary_claims.may_ask(progress.draft.transcript))
+        may_ask = bool(self._rules.compactors) and summary_claims.may_ask(progress.draft.transcript)
+        prepared = self._prepare(quirks, may_ask=may_ask)
         if prepared.plan.summary_request is not None:
             await self._write_summary(self._make_summarizer(prepared, quirks))
             prepared = self._prepare(quirks)
-        session_key = self._make_session_key()
+        session_key = self._make_session_key() if self._recipient.keeps_conversation else ""
         session = await self._find_session(session_key, prepared.plan.epoch) if session_key else None
-        draft = progress.draft = await self._memory.recall(progress.draft, prepared)
-        prepared = msgspec.structs.replace(
-            prepared, transcript=draft.transcript, added=prepared.added if draft.added is None else draft.added
-        )
-        context = prepared.compose(
-            held=session.place if session else 0,
-            session_key=session_key,
-            handle=session.handle if session else None,
-        )
-        return context, prepared.preamble
+        if self._memory.is_active or session_key:
+            draft = progress.draft = await self._memory.recall(progress.draft, prepared)
+            prepared = msgspec.structs.replace(
+                prepared, transcript=draft.transcript, added=prepared.added if draft.added is None else draft.added
+            )
+        held = session.place if session else 0
+        context = prepared.compose(held=held, session_key=session_key, handle=session.handle if session else None)
+        return context, prepared, held
 
     def plan_next_turn(self, *, background: bool) -> tuple[AsyncSummarizer, SummaryClaim] | None:
-        """Begin a new epoch after the answer, when its length is known, if the next turn would have to begin one.
+        """Begin a new epoch now, after the answer, if the next turn would have to begin one anyway.
 
-        If that needs a summary and `background` allows to write it later, claim it and return what writes it.
+        If the new epoch needs a summary and `background` is set, claim the summary, and return the claim and the
+        summarizer.
         """
         progress = self._progress
+        if self._window is None and not self._rules.compactors and not read_windows(progress.draft.transcript):
+            # There is no limit.
+            return None
         try:
             may_ask = background and summary_claims.may_ask(progress.draft.transcript)
             quirks = learned.read_quirks(progress.draft.transcript, self._provider.label)
@@ -102,12 +106,12 @@ class AsyncRequestBuilder:
             return summarizer, claim
         except Exception as problem:
             log_suppressed("compaction failed", problem, where=progress.draft.turn.id)
-            text = f"The answer is complete, but what to keep for the next turn could not be decided: {problem!r}."
+            text = f"The answer is complete, but planning the next turn failed: {problem!r}."
             progress.draft = progress.draft.notice(Notice("compaction_failed", text))
             return None
 
     def _prepare(self, quirks: Quirks, *, settled: bool = False, may_ask: bool = False) -> Prepared:
-        """Prepare the next request. If it begins an epoch, record that, and add the plan's notices."""
+        """Prepare the next request. If it begins an epoch, record the epoch and add the plan's notices to the draft."""
         draft, wire = self._progress.draft, self._progress.draft.wire
         recipient = msgspec.structs.replace(
             self._recipient,
@@ -116,7 +120,7 @@ class AsyncRequestBuilder:
         )
         prepared = prepare(
             draft.transcript,
-            self._policy,
+            self._rules,
             self._make_terms(),
             recipient,
             tail=draft.tail,
@@ -128,7 +132,9 @@ class AsyncRequestBuilder:
             self._observer.report_epoch()
         for notice in prepared.plan.notices:
             draft = draft if notice in draft.notices else draft.notice(notice)
-        self._progress.draft = msgspec.structs.replace(draft, transcript=prepared.transcript)
+        if prepared.transcript is not draft.transcript:
+            draft = msgspec.structs.replace(draft, transcript=prepared.transcript)
+        self._progress.draft = draft
         return prepared
 
     def _make_terms(self) -> Terms:
@@ -141,9 +147,9 @@ class AsyncRequestBuilder:
             preamble=draft.turn.preamble,
             fixed=self._preamble_tokens,
             window=window,
-            answer=answer_token_limit(self._options) or min((window or 0) // 8, MAX_ANSWER_ROOM),
+            answer=self._answer_limit or min((window or 0) // 8, MAX_ANSWER_ROOM),
             prices=draft.prices,
-            prices_unknown=explain_unknown_prices(provider.capabilities),
+            prices_unknown=self._prices_unknown,
             caches=provider.capabilities.cache,
             cache_seconds=provider.capabilities.cache_seconds,
             now=now(),
@@ -152,13 +158,12 @@ class AsyncRequestBuilder:
     # Sessions of the provider
 
     def _make_session_key(self) -> str:
-        """Return the key of the provider's session, or an empty string if the provider keeps no conversation."""
+        """Return the key of the provider's session."""
         wire = self._progress.draft.wire
-        mode = wire.session_mode(self._options)
-        return f"{wire.name} {mode} {self._provider.account}" if mode else ""
+        return f"{wire.name} {wire.session_mode(self._options)} {self._provider.account}"
 
     async def _find_session(self, session_key: str, epoch: Epoch) -> ProviderSession | None:
-        """Return the session that the provider can resume, or a new one. A rebuilt session adds a notice."""
+        """Return the session to resume, or a new one. If the session must be rebuilt, add a notice."""
         draft = self._progress.draft
         found = provider_sessions.find(draft.transcript, session_key, draft.wire, epoch)
         provider = self._provider if isinstance(self._provider, AsyncStatefulProvider) else None
@@ -173,7 +178,7 @@ class AsyncRequestBuilder:
         return None if self._opened is None else ProviderSession(self._opened, 0)
 
     def drop_session(self, session_key: str, why: str) -> None:
-        """Remove a session that the provider can't resume, and report it."""
+        """Remove a session that the provider can't resume, and add a notice that says why."""
         self._progress.draft = self._progress.draft.forget(session_key)
         self._report_rebuilt(why)
 
@@ -186,7 +191,7 @@ class AsyncRequestBuilder:
     # Summaries
 
     def report_failed_summary(self) -> None:
-        """Add a notice if a summary in the background has failed and the caller does not know it yet."""
+        """Add a notice if a background summary has failed and the failure was not reported yet."""
         draft = self._progress.draft
         transcript, notice = summary_claims.take_failure_notice(draft.transcript)
         if notice is not None:
@@ -198,7 +203,7 @@ class AsyncRequestBuilder:
         )
 
     async def _write_summary(self, summarizer: AsyncSummarizer) -> None:
-        """Have a summary written before the next call. If that fails, the turn continues without it."""
+        """Write a summary before the next model call. If that fails, the turn continues without it."""
         outcome = await summarizer.ask()
         draft = self._progress.draft
         if summarizer.request.write is None:

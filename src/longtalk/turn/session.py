@@ -1,4 +1,4 @@
-"""Where the conversation of a turn is kept: in a state that the caller holds, or on a branch in a store."""
+"""The interface between a turn and the place that keeps its conversation: the caller's state, or a stored branch."""
 
 from __future__ import annotations
 
@@ -21,38 +21,41 @@ R = TypeVar("R", bound=TurnReply, covariant=True)
 
 
 class AsyncSession(Protocol, Generic[R]):
-    """What a turn needs of the place where its conversation is kept. Two exist: a state, and a stored branch."""
+    """What a turn needs from the place that keeps its conversation. There are two: a state, and a branch in a store."""
 
     @property
     def conversation(self) -> str:
-        """The id of the conversation; empty if no store keeps it."""
+        """The id of the conversation; empty if it is not in a store."""
         ...
 
     @property
     def is_stored(self) -> bool:
-        """Whether a store keeps the conversation, so that a summary can be written after the turn."""
+        """Whether the conversation is in a store, so that a summary can be written after the turn."""
         ...
 
     async def save(self, draft: Draft) -> tuple[Notice, ...]:
-        """Keep what is new in the draft, if there is a store. Return notices for the caller."""
+        """Save the new parts of the draft if there is a store, and return notices for the caller."""
         ...
 
     def run_tool(self) -> AbstractContextManager[None]:
-        """Return the context manager that each tool of the turn runs in."""
+        """Return a context manager in which each tool of the turn is run."""
         ...
 
     def start_summary(self, summarizer: AsyncSummarizer, claim: SummaryClaim) -> None:
-        """Have a summary written in the background, after the turn. Called only if `is_stored`."""
+        """Start writing a summary in the background, after the turn. Called only if `is_stored` is True."""
         ...
 
     async def build_index(self, before: Transcript, message: str, config: Recall, *, at: int) -> RecallIndex:
-        """Return an index of all that was said `before`, to find what fits a message at a time in milliseconds."""
+        """Return a recall index of the transcript `before` the message.
+
+        `at` is the time of the message in milliseconds.
+        """
         ...
 
     def make_checkpoint(self, transcript: Transcript) -> Checkpoint | None:
-        """Return the event from which the turn can be resumed; None if the store has what is needed."""
+        """Return an event with a state to resume the turn from, or None if the store has all that is needed."""
         ...
 
     def make_reply(self, draft: Draft, *, is_complete: bool = False) -> R:
-        """Return the reply of a turn, as far as it has come. Only a complete turn sheds entries from its state."""
+        """Return the reply of a turn as far as it has run. Only a complete turn sheds entries from its state."""
         ...

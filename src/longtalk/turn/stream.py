@@ -1,4 +1,4 @@
-"""The stream of a turn: its events, and its reply at any moment."""
+"""The stream of a turn: its events, and the reply so far."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ R = TypeVar("R", bound=TurnReply)
 
 
 class AsyncStream(Generic[R]):
-    """A turn as it happens. Also a context manager; closed early, `reply` is the reply so far, marked interrupted."""
+    """A running turn: iterate over its events. It is also a context manager.
+
+    If it is closed before the end, `reply` is the reply so far, and the turn is marked as interrupted.
+    """
 
     def __init__(self, runner: AsyncTurnRunner[R], *, handed_in: bytes | None, stream: bool) -> None:
         self._prepare(runner.events(stream=stream), runner=runner, handed_in=handed_in)
@@ -33,19 +36,19 @@ class AsyncStream(Generic[R]):
     ) -> None:
         self._events = events
         self._runner = runner
-        """The turn; None until it begins."""
+        """The runner of the turn; None until the turn begins."""
         self._handed_in = handed_in
         self._reply: R | None = None
         self._ended: Draft | None = None
-        """The draft of a turn that has ended, until it is saved."""
+        """The draft of a turn that has ended, until the draft is saved."""
 
     @property
     def reply(self) -> R:
-        """The reply. While the stream runs, and after it was closed early, it has what came so far."""
+        """The reply. While the stream is running, and after it was closed early, the reply has what arrived so far."""
         if self._reply is not None:
             return self._reply
         if self._runner is None:
-            raise InputError("The turn has not begun: there is no reply yet.")
+            raise InputError("The turn has not begun, so there is no reply yet: read an event of the stream first.")
         return self._runner.make_partial_reply()
 
     def __aiter__(self) -> AsyncStream[R]:
@@ -62,7 +65,7 @@ class AsyncStream(Generic[R]):
             await self._keep()
             raise
         if self._reply is not None:
-            # Another task or thread has closed the stream meanwhile.
+            # Another task or thread has closed the stream in the meantime.
             await run_shielded(self._events.aclose)
             raise StopAsyncIteration
         if type(event) is Done:
@@ -70,10 +73,10 @@ class AsyncStream(Generic[R]):
         return event
 
     async def aclose(self) -> None:
-        """End the turn now. The answer so far is kept."""
+        """End the turn now, keeping the answer so far."""
         self._end("interrupted")
         await self._keep()
-        # While another task or thread waits for the next event, that one ends it.
+        # If another task or thread is waiting for the next event, it closes the generator itself.
         with contextlib.suppress(RuntimeError, ValueError):
             await run_shielded(self._events.aclose)
 
@@ -86,7 +89,7 @@ class AsyncStream(Generic[R]):
         await self.aclose()
 
     async def _keep(self) -> None:
-        """Save the end of the turn, if there is a store."""
+        """Save the end of the turn, if the conversation is in a store."""
         ended, runner = self._ended, self._runner
         if ended is None or runner is None or not runner.session.is_stored:
             return
@@ -98,7 +101,7 @@ class AsyncStream(Generic[R]):
         try:
             await run_shielded(save)
         except Exception:
-            # A store that is away was waited for: who closes the stream now need not do so once more.
+            # The store was unreachable, and saving has waited for it once. Closing the stream must not wait again.
             self._ended = None
             raise
         for notice in notices:
@@ -116,9 +119,9 @@ class AsyncStream(Generic[R]):
         self._end("failed" if failed else "interrupted", error=f"{type(problem).__name__}: {problem}" if failed else "")
         if self._reply is None or self._runner is None:
             return
-        # A caller that catches an error keeps its state, so nothing may leave that state.
+        # A caller that catches an error keeps its old state, so no entries may be shed.
         reply = self._runner.session.make_reply(cast("Draft", self._reply._draft))
-        # Also an error that is not ours (Ctrl-C in a tool, a cancelled task) must not cost what was paid for.
+        # Other errors (Ctrl-C in a tool, a cancelled task) must not lose an answer that was paid for, either.
         with contextlib.suppress(AttributeError):
             problem.partial = reply if reply.worked else None  # type: ignore[attr-defined]
             if isinstance(reply, Reply):

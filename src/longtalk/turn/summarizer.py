@@ -1,4 +1,7 @@
-"""Have a model or the app write a summary. The result is an `Outcome`, never an error: a turn can do without it."""
+"""Have a model or the app write a summary.
+
+The result is an `Outcome`, never an error: a turn can continue without it.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +44,11 @@ _NOR_INSIDE = {
     "output_config": ("format",),
     "generationConfig": ("responseMimeType", "responseSchema", "responseJsonSchema", "stopSequences"),
 }
-"""Such options that are nested in other options."""
+"""Options of this kind that are nested in other options."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a request for a summary."""
+    """The result of one request for a summary: the summary, or the problem."""
 
     summary: Summary | None = None
     last: str = ""
@@ -58,7 +61,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AsyncSummarizer:
-    """Asks for one summary of a transcript."""
+    """A writer of one summary of a transcript."""
 
     def __init__(
         self,
@@ -69,9 +72,9 @@ class AsyncSummarizer:
         quirks: Quirks,
         observer: Observer,
     ) -> None:
-        """Take the request that asks for the summary: `prepared.plan.summary_request` is not None."""
+        """Prepare the summary that `prepared.plan.summary_request`, which must not be None, asks for."""
         if prepared.plan.summary_request is None:
-            raise ValueError("The plan of this request asks for no summary.")
+            raise ValueError("`prepared.plan.summary_request` is None: the plan needs no summary.")
         self.request: SummaryRequest = prepared.plan.summary_request
         self._transcript = prepared.transcript
         self._epoch = prepared.plan.epoch
@@ -83,7 +86,7 @@ class AsyncSummarizer:
         self._options = make_summary_options(options, longest=2 * self.request.length)
 
     async def ask(self) -> Outcome:
-        """Request the summary once, and check it."""
+        """Request the summary once, and check the result."""
         self._observer.begin_call("summary")
         try:
             with self._observer:
@@ -96,7 +99,7 @@ class AsyncSummarizer:
         except ProviderError as problem:
             return Outcome(problem=str(problem).rstrip("."))
         except Exception as problem:
-            # Whatever a provider raises, the conversation continues without a summary.
+            # Whatever error the provider raises, the conversation continues without a summary.
             return Outcome(problem=f"{type(problem).__name__}: {problem}")
 
     async def _ask(self) -> Outcome:
@@ -139,7 +142,10 @@ class AsyncSummarizer:
         return Outcome(summary=summary, last=self._last, usage=answer.usage, cost=spent)
 
     async def _call_app(self, write: SummaryWriter) -> Outcome:
-        """Have a function of the app write the summary. Its text is used unless it is empty or not shorter."""
+        """Have the app's function write the summary.
+
+        Its text is rejected if it is empty or not shorter than the original.
+        """
         present, stop = self._epoch.summary, self.request.stop
         entries = list_replaced(self._transcript, self._epoch, stop)
         call = partial(write, present.text if present else "", to_old_entries(entries))
@@ -171,8 +177,9 @@ class AsyncSummarizer:
 
 
 def make_summary_options(options: Mapping[str, Any], *, longest: int) -> dict[str, Any]:
-    """Return options of any wire without those about the form of answers, with limits raised to `longest` tokens."""
-    # Answers may be short: a summary that is cut off is none. What is in the cache does not depend on it.
+    """Return the options for a summary: none about the form of answers, and limits of at least `longest` tokens."""
+    # The app may limit answers to a short length, and a summary that is cut off is useless. The cache does not depend
+    # on these options.
     kept_options: dict[str, Any] = {}
     for name, value in options.items():
         if name in _NOT_FOR_THIS or (name in ("tool_choice", "toolConfig") and _forces_calls(value)):
@@ -201,5 +208,5 @@ def _forces_calls(choice: Any) -> bool:
     if kind == "allowed_tools":
         allowed = choice.get("allowed_tools", choice)
         return isinstance(allowed, Mapping) and allowed.get("mode") == "required"
-    # Any other names a tool, or a kind of tools.
+    # Any other choice names a tool, or a kind of tool.
     return kind not in (None, "auto", "none")

@@ -1,5 +1,8 @@
-"""Claims on writing a summary, and their outcomes: so that two processes don't write one at the same time, and failing
-requests are not repeated with every turn."""
+"""Claims to write a summary, and their outcomes.
+
+With a claim, two processes don't write the same summary at the same time, and a request that fails is not repeated with
+every turn.
+"""
 
 from __future__ import annotations
 
@@ -13,35 +16,35 @@ from longtalk.stores.leases import identify_this_process, is_alive
 from longtalk.transcript.transcript import Transcript, now
 
 _GRACE = 10_000
-"""The time in milliseconds that saving a summary may take."""
+"""The time in milliseconds that saving a summary may take, added to the time limit for writing it."""
 _MOST_TRIES = 6
 
 
 class SummaryClaim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A process's claim to write a summary, or the outcome."""
+    """A process's claim to write a summary or, afterwards, the outcome."""
 
     size: int
-    """The number of entries at that time."""
+    """The number of entries in the conversation when the summary was claimed."""
     until: int = 0
-    """The time at which the claim expires; 0 for an outcome."""
+    """The time at which the claim expires, in milliseconds; 0 for an outcome."""
     holder: Holder | None = None
     """The process that writes the summary; None for an outcome."""
     problem: str = ""
-    """The reason why it failed; empty if it did not."""
+    """The reason why the summary failed; empty if it did not fail."""
     told: bool = True
     """Whether the failure was reported to the caller."""
     tries: int = 0
-    """The number of failures in a row."""
+    """The number of consecutive failures."""
     usage: tuple[str, ...] = ()
-    """The usage reports of calls that belong to no turn."""
+    """The usage reports of background calls, which belong to no turn."""
     cost: float | None = None
     """The cost of these calls in US dollars; None if it is unknown."""
 
 
 def may_ask(transcript: Transcript) -> bool:
-    """Return True if a summary can be requested: no other process writes one, and it is not too early after a failure.
+    """Return True if no other process is writing a summary, and enough entries were added since the last failure.
 
-    After each failure in a row, the next request waits for twice as many entries.
+    With each consecutive failure, the number of entries that must be added doubles.
     """
     last = transcript.records.read_latest("attempt", SummaryClaim)
     if last is None:
@@ -52,7 +55,7 @@ def may_ask(transcript: Transcript) -> bool:
 
 
 def make_claim(transcript: Transcript, request: SummaryRequest) -> SummaryClaim:
-    """Return the claim of this process to write a summary."""
+    """Return a claim of this process to write a summary."""
     until = now() + round(1_000 * request.timeout) + _GRACE
     last = transcript.records.read_latest("attempt", SummaryClaim)
     return SummaryClaim(
@@ -68,7 +71,7 @@ def record_claim(transcript: Transcript, claim: SummaryClaim) -> Transcript:
 def is_claimed(transcript: Transcript, claim: SummaryClaim) -> bool:
     """Return True while this claim is the latest.
 
-    Then the entries before it are unchanged: a claim is removed when they are cut off or one of them is redacted.
+    As long as it is, the entries before it are unchanged: a claim is removed when they are cut off or redacted.
     """
     return transcript.records.read_latest("attempt", SummaryClaim) == claim
 
@@ -76,9 +79,9 @@ def is_claimed(transcript: Transcript, claim: SummaryClaim) -> bool:
 def record_outcome(
     transcript: Transcript, problem: str, *, reported: bool, usage: bytes | None = None, cost: float | None = None
 ) -> Transcript:
-    """Return the transcript with the outcome of a request for a summary: a problem, or an empty string.
+    """Return the transcript with the outcome of a summary recorded: `problem` is the reason for a failure, or "".
 
-    `reported` says whether the caller knows about the problem.
+    `reported` says whether the caller already knows about the problem.
     """
     last = transcript.records.read_latest("attempt", SummaryClaim)
     if last is None and not problem:
@@ -92,11 +95,14 @@ def record_outcome(
 
 
 def take_failure_notice(transcript: Transcript) -> tuple[Transcript, Notice | None]:
-    """Return the transcript and the notice of a failed summary, now marked as reported; None if there is none."""
+    """Return a notice about a failed summary, and the transcript with the failure marked as reported.
+
+    The notice is None if there is nothing to report.
+    """
     last = transcript.records.read_latest("attempt", SummaryClaim)
     if last is None or last.told:
         return transcript, None
-    # What it has cost is in the record that is replaced.
+    # Keep its cost, because the record is about to be replaced.
     known = msgspec.structs.replace(last, told=True, usage=(), cost=None)
     return record_claim(transcript, known), make_failure_notice(last.problem)
 

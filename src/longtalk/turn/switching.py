@@ -1,4 +1,4 @@
-"""A conversation that goes on over another wire: what it loses, and when it can't."""
+"""Continue a conversation on another wire: report what can't be converted, and refuse impossible switches."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from longtalk.wires.registry import NAMES
 def check_switch(
     transcript: Transcript, message: object, wire: Wire, model: str, *, on_switch: str
 ) -> tuple[Notice, ...]:
-    """Return notices of what a conversation held over another wire loses; raise `InputError` if it can't go on.
+    """Return notices about what a conversation loses when it continues on this wire.
 
-    A turn must end on the wire on which it began.
+    Raise `InputError` if it can't be continued: for example, a turn must end on the wire on which it began.
     """
     foreign = transcript.wires() - {wire.name, LONGTALK}
     if not foreign:
@@ -31,16 +31,18 @@ def check_switch(
     if on_switch == "raise":
         raise InputError(
             f"This conversation was held over {', '.join(sorted(foreign))}, and {model} speaks "
-            f"{wire.name}: on_switch='convert' goes on with it."
+            f"{wire.name}: set on_switch='convert' to convert its messages."
         )
     before = find_answer_wire(transcript, wire)
     if message is None and before is not wire and find_open_calls(transcript):
-        raise InputError(f"This turn began over {before.name}: it ends there, or you say something new.")
+        raise InputError(
+            f"This turn began over {before.name} and must end there: use such a model, or send a new message."
+        )
     entries = (transcript[i] for i in range(len(transcript) - 1, -1, -1))
     last = next((entry.wire for entry in entries if entry.role == "assistant"), wire.name)
     if last == wire.name:
         return ()
     lost = list_lost_content(transcript, wire)
-    what = f" What can't go along stays behind: {', '.join(lost)}." if lost else ""
-    text = f"The conversation was held over {last} and goes on over {wire.name}, in that form.{what}"
+    what = f" These parts can't be converted and are not sent: {', '.join(lost)}." if lost else ""
+    text = f"The conversation was held over {last}. Its messages were converted to {wire.name}.{what}"
     return (Notice("converted", text),)

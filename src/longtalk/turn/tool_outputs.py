@@ -1,4 +1,4 @@
-"""The results of calls that the caller runs: which calls wait for them, and the entries that they become."""
+"""Results of external tools: find the calls that wait for results, and convert the caller's results to entries."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from longtalk._util import json_bytes
 from longtalk.errors import InputError
 from longtalk.tools import Toolbox
 from longtalk.transcript.transcript import Entry, Transcript, now
-from longtalk.turn.message import ToolOutput, describe_wrong_part
-from longtalk.wires.pairing import find_open_calls
+from longtalk.turn.message import ParsedMessage, ToolOutput, describe_wrong_part
+from longtalk.wires.pairing import find_answer_wire, find_open_calls
 from longtalk.wires.protocol import Wire
 from longtalk.wires.views import ToolCallView
 
 
-def find_waiting_calls(transcript: Transcript, tools: Toolbox) -> tuple[ToolCallView, ...]:
-    """Return the calls at the end of a transcript that wait for the caller: those of external tools.
+def find_waiting_calls(
+    calls: Sequence[ToolCallView], transcript: Transcript, tools: Toolbox
+) -> tuple[ToolCallView, ...]:
+    """Return those of a transcript's open calls that wait for the caller: those of external tools.
 
-    If a turn ended with open calls, those of tools that are not there any more wait too.
+    If a turn ended with open calls, those of tools that no longer exist are included.
     """
-    calls = find_open_calls(transcript)
-    last = transcript.turns[-1] if calls and transcript.turns else None
+    last = transcript.turns.last
     ended = last is not None and (last.status, last.finish) == ("complete", "calls")
     return tuple(call for call in calls if tools.is_external(call.name) or (ended and tools.get(call.name) is None))
 
 
 def check_nothing_waits(transcript: Transcript, waiting: Sequence[ToolCallView]) -> None:
-    """Raise `InputError` if a turn without a message would have to go on without the results of the caller's calls.
+    """Raise `InputError` if a turn without a message would have to continue without the results of external tools.
 
-    A turn that was cut off goes on: it ends with these calls.
+    A turn that was cut off may continue, because it ends with these calls.
     """
-    if waiting and transcript.turns and transcript.turns[-1].status != "running":
+    last = transcript.turns.last
+    if waiting and last is not None and last.status != "running":
         raise InputError(
             f"The calls {_list_ids(waiting)} of external tools have no results yet: send a list with a "
             "ToolOutput(call_id, content) for each of them, or a new message, which closes them."
@@ -39,24 +41,24 @@ def check_nothing_waits(transcript: Transcript, waiting: Sequence[ToolCallView])
 
 
 def read_outputs(message: Any) -> list[ToolOutput] | None:
-    """Return the results that a caller sends, or None if the message is something else."""
+    """Return the tool results in a caller's message, or None if the message has none."""
+    if isinstance(message, ParsedMessage):
+        return list(message.outputs) or None
     items = [message] if isinstance(message, ToolOutput) else message
     if not isinstance(items, list | tuple) or not any(isinstance(item, ToolOutput) for item in items):
         return None
     other = next((item for item in items if not isinstance(item, ToolOutput)), None)
     if other is not None:
-        raise InputError(
-            f"ToolOutputs are sent alone: the list holds {type(other).__name__} too, which can follow in the next turn."
-        )
+        raise InputError(f"A list with a ToolOutput can't contain {type(other).__name__}: send that in the next turn.")
     return list(items)
 
 
 def parse_outputs(
     outputs: Iterable[ToolOutput], transcript: Transcript, waiting: Sequence[ToolCallView], wire: Wire
 ) -> list[Entry]:
-    """Return the entries of the caller's results, in the order of their calls.
+    """Return the caller's results as entries, in the order of their calls and on the wire of the calls.
 
-    Raises `InputError` if a result is for no open call, or if a call that waits has none.
+    Raise `InputError` if a result belongs to no open call, or if a waiting call has no result.
     """
     given: dict[str, list[ToolOutput]] = {}
     for output in outputs:
@@ -65,7 +67,7 @@ def parse_outputs(
     missing: list[ToolCallView] = []
     for call in find_open_calls(transcript):
         if found := given.get(call.id):
-            entries.append(_make_result(found.pop(0), call, wire))
+            entries.append(_make_result(found.pop(0), call, find_answer_wire(transcript, wire)))
         elif call in waiting:
             missing.append(call)
     unknown = [output for left in given.values() for output in left]
@@ -74,7 +76,7 @@ def parse_outputs(
         open_ids = _list_ids(find_open_calls(transcript))
         raise InputError(
             f"No call waits for the results of {ids}. The open calls are: {open_ids or 'none'}. If a turn with these "
-            "results has failed, send(None) goes on."
+            "results has failed, send(None) continues it."
         )
     if missing:
         raise InputError(f"The results of the calls {_list_ids(missing)} are missing: send all results in one list.")
@@ -85,7 +87,9 @@ def _make_result(output: ToolOutput, call: ToolCallView, wire: Wire) -> Entry:
     content = output.content
     if not isinstance(content, str):
         if not isinstance(content, list | tuple):
-            raise InputError(f"The content of a ToolOutput is text or a list of parts, not {type(content).__name__}.")
+            raise InputError(
+                f"The content of a ToolOutput must be text or a list of parts, not {type(content).__name__}."
+            )
         for part in content:
             if not isinstance(part, str) and not (isinstance(part, Mapping) and wire.is_part(part)):
                 raise InputError(describe_wrong_part(part, wire) if isinstance(part, Mapping) else _describe(part))
@@ -98,7 +102,7 @@ def _make_result(output: ToolOutput, call: ToolCallView, wire: Wire) -> Entry:
 
 
 def _describe(part: object) -> str:
-    return f"The content of a ToolOutput can't hold {type(part).__name__}: give text or parts (objects)."
+    return f"The content of a ToolOutput can't contain {type(part).__name__}: pass text or parts (objects)."
 
 
 def _list_ids(calls: Sequence[ToolCallView]) -> str:

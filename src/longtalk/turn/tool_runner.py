@@ -1,4 +1,4 @@
-"""Runs the tools that a turn calls. Each result goes into the turn's draft as soon as it arrives."""
+"""Run the tools that a turn calls. Each result is added to the turn's draft as soon as it arrives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from longtalk.wires.views import ToolCallView
 
 
 class AsyncToolRunner:
-    """Runs the tool calls of one turn."""
+    """A runner for the tool calls of one turn."""
 
     def __init__(
         self,
@@ -35,12 +35,14 @@ class AsyncToolRunner:
         self._results: list[ToolResult] = []
 
     async def finish_earlier_calls(self) -> None:
-        """Close the calls that an interrupted run left open; run those of idempotent tools again.
+        """Close the calls that an interrupted run left open, but run those of idempotent tools again.
 
-        If the turn goes on without a new message, calls that wait for the caller stay open.
+        If the turn continues without a new message, calls that wait for the caller stay open.
         """
         draft = self._progress.draft
-        calls = [call for call in draft.open_calls() if draft.message or call.id not in draft.waiting]
+        if not draft.earlier:
+            return
+        calls = [call for call in draft.earlier if draft.message or call.id not in draft.waiting]
         again = [call for call in calls if (tool := self._tools.get(call.name)) is not None and tool.idempotent]
         self._progress.draft = draft.abandon([call for call in calls if call not in again])
         if again:
@@ -53,18 +55,18 @@ class AsyncToolRunner:
             await run_shielded(results.aclose)
 
     def run_calls(self, calls: Sequence[ToolCallView]) -> AsyncGenerator[None, None]:
-        """Run calls concurrently, but those of external tools. Yields each time that a result was added to the draft.
+        """Run the calls concurrently, except those of external tools. Yield each time a result is added to the draft.
 
-        `take_results` returns it.
+        `take_results` returns the new results.
         """
         return run_jobs([self._make_job(call) for call in calls if not self.is_external(call)])
 
     def is_external(self, call: ToolCallView) -> bool:
-        """Return True if the caller runs this call."""
+        """Return True if the call is of an external tool, which the caller runs."""
         return self._tools.is_external(call.name)
 
     def take_results(self) -> list[ToolResult]:
-        """Return the results that arrived since the last call of this method."""
+        """Return the results that have arrived since this method was last called."""
         results, self._results = self._results, []
         return results
 
@@ -79,13 +81,16 @@ class AsyncToolRunner:
                 is_known = call.name in self._tools.names or self._memory.is_update(call.name)
                 self._observer.report_tool(call.id, call.name if is_known else "", began, error)
             failed = bool(error)
-            progress.draft = progress.draft.settle(call, self._memory.neutralize(text), failed=failed)
+            progress.draft = progress.draft.settle(call, text, failed=failed)
             self._results.append(ToolResult(call.id, call.name, text, failed))
 
         return job
 
     async def _run(self, call: ToolCallView) -> tuple[str, str]:
-        """Run a call. Returns the text for the model, and what kind of failure it reports; "" if it reports none."""
+        """Run a call.
+
+        Return the text for the model, and the kind of failure that it reports ("" if it reports none).
+        """
         if self._memory.is_recall(call.name):
             text, failed = await self._memory.look_up(self._progress.draft, call)
             return text, "failed" if failed else ""

@@ -23,9 +23,7 @@ MAX_CARDS = 64
 
 _BLANKS = " \t\r\n"
 _B = f"[{_BLANKS}]?"
-_BEGIN = rf"<{_B}(/?){_B}MEMORY\\?_CARD"
-_TAG = re.compile(rf"{_BEGIN}{_B}(/?){_B}>", re.I | re.A)
-_LOOKALIKE = re.compile(_BEGIN, re.I | re.A)
+_TAG = re.compile(rf"<{_B}(/?){_B}MEMORY\\?_CARD{_B}(/?){_B}>", re.I | re.A)
 _OTHER = re.compile(f"[^{_BLANKS}`]")
 """A character that may not follow a card at the end of an answer."""
 _TAG_LONGEST = len(r"< / MEMORY\_CARD / >")
@@ -156,7 +154,7 @@ def _skip_after_card(text: str, at: int) -> int:
 
 
 def _is_name(text: str, end: int) -> bool | None:
-    """Return True if a tag that ends here is only named, as code; None if the text so far doesn't tell."""
+    """Return True if the tag that ends here is only mentioned, as code; None if the text so far can't decide it."""
     after = text[end : end + 3]
     return None if after in ("", "`", "``") and end + len(after) == len(text) else after[:1] == "`" and after != "```"
 
@@ -216,15 +214,3 @@ def remove_cards(text: str) -> str:
 def list_cards(text: str) -> list[str]:
     """Return the contents of the memory cards at the end of an answer, in order. The last one may be unclosed."""
     return list(split_cards(text)[1])
-
-
-def neutralize_tags(text: str) -> str:
-    """Return a text in which nothing reads as a memory card tag: the `<` of each possible tag becomes `‹`.
-
-    Text from users, tools and documents passes through this function, because only the model may write cards.
-    """
-    if "<" not in text:
-        return text
-    text = _LOOKALIKE.sub(lambda found: "‹" + found[0][1:], text)
-    end = _find_incomplete_tag(text)
-    return text[:end] + "‹" + text[end + 1 :] if _is_surely_tag(text[end:]) else text

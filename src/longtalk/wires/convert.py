@@ -76,7 +76,7 @@ def convert_entry(entry: Entry, to: Wire, ids: CallIdMap) -> Entry | None:
     seen = view_entry(entry)
     if seen.call_id:
         call_id, name = ids.map_result(seen)
-        native = to.write_result(call_id, seen.text, error=entry.mark in ("error", "closed"), name=name)
+        native = to.write_result(call_id, seen.text, error=entry.condition in ("error", "closed"), name=name)
     elif entry.role == "assistant":
         calls = [ids.map_call(call) for call in seen.calls]
         text = seen.text if seen.text.strip() else seen.refusal
@@ -241,7 +241,7 @@ def _write_answer(to: Wire, text: str, calls: list[ToolCallView]) -> bytes:
 
 
 def _is_agent(wire: Wire) -> bool:
-    """Return True if this is the wire of an agent program, or has a grammar of its own, so that only text is sent."""
+    """Return True if this is the wire of an agent program, or has its own grammar, so that only text is sent."""
     return not find_family(wire)
 
 

@@ -1,6 +1,6 @@
-"""What the events of a stream add besides text: pieces of reasoning and of tool calls, for display.
+"""Deltas: the pieces of reasoning and of tool calls in a stream, for display.
 
-An accumulator puts them into its `Deltas` when it processes an event. The answer does not depend on them: accumulators
+An accumulator adds them to its `Deltas` when it processes an event. The answer does not depend on them: accumulators
 assemble reasoning and calls from the bytes of the events.
 """
 
@@ -15,16 +15,16 @@ from longtalk.wires.native import decode_piece
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """The next piece of what the model thinks before it answers, as far as the provider shows it."""
+    """The next piece of the model's thinking before its answer, as far as the provider shows it."""
 
     text: str
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True):
-    """The next piece of a tool call that the model is writing. The complete call follows as `ToolCall`.
+    """The next piece of a tool call that the model is writing. The complete call follows as a `ToolCall`.
 
-    `index` is the position of the call among those of the answer. `arguments` is the next piece of the JSON, often not
-    valid by itself. `id` is empty if the provider has not sent it yet.
+    `index` is the position of the call among the calls of the answer. `arguments` is the next piece of the JSON, which
+    is often not valid by itself. `id` is empty if the provider has not sent it yet.
     """
 
     index: int
@@ -34,7 +34,7 @@ class ToolCallDelta(msgspec.Struct, frozen=True):
 
 
 class _Call:
-    """A call whose pieces arrive."""
+    """A tool call of which only some pieces have arrived."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -43,7 +43,10 @@ class _Call:
 
 
 class Deltas:
-    """The pieces of reasoning and of tool calls in a stream. `new` lists those that were not taken yet."""
+    """The pieces of reasoning and of tool calls in a stream.
+
+    `new` lists the pieces that `take` has not returned yet.
+    """
 
     def __init__(self) -> None:
         self.new: list[Reasoning | ToolCallDelta] = []
@@ -52,7 +55,7 @@ class Deltas:
         self._has_reasoning = False
 
     def take(self) -> list[Reasoning | ToolCallDelta]:
-        """Return the pieces that were not taken yet."""
+        """Return the pieces that were not returned before."""
         new, self.new = self.new, []
         return new
 
@@ -65,13 +68,16 @@ class Deltas:
                 self.new.append(Reasoning(text))
 
     def separate_reasoning(self) -> None:
-        """Add a blank line if another part of the reasoning begins."""
+        """Add a blank line before the next part of the reasoning, if there is an earlier part."""
         if self._has_reasoning:
             self._has_reasoning = False
             self.new.append(Reasoning("\n\n"))
 
     def add_call(self, key: Hashable, *, id: bytes = b"", name: bytes = b"", arguments: bytes = b"") -> None:  # noqa: A002
-        """Add a piece of the call with this key; the values are JSON. It waits until the call's name is known."""
+        """Add a piece of the call with this key; the values are JSON.
+
+        The piece is kept until the call's name is known.
+        """
         call = self._calls.get(key)
         begins = call is None or not call.name
         if call is None:
@@ -82,7 +88,7 @@ class Deltas:
             text, call.held = decode_piece(call.held, arguments)
             call.waiting += text
         elif arguments[:1] == b"{":
-            # Some servers send an object in place of its JSON.
+            # Some servers send the arguments as an object and not as a JSON string.
             call.waiting += arguments.decode("utf-8", "replace")
         if call.name and (call.waiting or begins):
             self.new.append(ToolCallDelta(call.index, call.id, call.name, call.waiting))

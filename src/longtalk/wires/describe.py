@@ -1,4 +1,4 @@
-"""Short descriptions of what a message contains besides its text: calls, images, thinking and the like."""
+"""Short descriptions of the parts of a message besides its text: calls, images, thinking and the like."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _THINKING = ("reasoning_content", "reasoning", "reasoning_details")
 
 
 def describe(native: bytes, view: MessageView) -> str:
-    """Return a text that stands for a message without text: its refusal, or what it contains, in square brackets."""
+    """Return a text for a message without text: its refusal, or a description of its parts in square brackets."""
     if view.refusal.strip():
         return view.refusal
     calls = ", ".join(f"{call.name}({call.arguments.decode('utf-8', 'replace')})" for call in view.calls)

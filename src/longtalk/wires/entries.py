@@ -31,15 +31,15 @@ def view_entry(entry: Entry) -> MessageView:
 
 
 def mark_verbatim(entry: Entry, view: MessageView | None = None) -> Entry:
-    """Return an answer that was not made under `Memory`, marked if its end looks like a memory card.
+    """Return an answer that was not made under `Memory`, marked as verbatim if its end looks like a memory card.
 
-    `view` is the view of the answer by its wire, if the caller has it. Other entries are returned unchanged.
+    `view` is the wire's view of the answer, if the caller has it. Other entries are returned unchanged.
     """
     if entry.role != "assistant" or entry.is_verbatim or entry.wire not in WIRES:
         return entry
     if (view or WIRES[entry.wire].view(entry.native)).whole is None:
         return entry
-    return msgspec.structs.replace(entry, mark=f"{entry.mark} {VERBATIM}".strip())
+    return entry.with_mark(VERBATIM)
 
 
 def read_text(entry: Entry) -> str:
@@ -48,7 +48,7 @@ def read_text(entry: Entry) -> str:
 
 
 def describe_entry(entry: Entry) -> tuple[str, MessageView]:
-    """Return a text for an entry, which is never empty, and the content of its message."""
+    """Return a text for an entry, which is never empty, and the view of its message."""
     view = MessageView(role=entry.role)
     if entry.wire not in NAMES:
         return f"[a message in the unknown format {entry.wire!r}]", view
@@ -93,7 +93,7 @@ def shorten_entry(entry: Entry, keep: int) -> Entry:
     else:
         seen = view_entry(entry)
         native = WIRES[entry.wire].write_result(
-            seen.call_id, text, error=entry.mark in ("error", "closed"), name=seen.name
+            seen.call_id, text, error=entry.condition in ("error", "closed"), name=seen.name
         )
     return msgspec.structs.replace(entry, native=native)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from longtalk._util import json_bytes
+from longtalk._util.lookalikes import CARD, neutralize
 from longtalk.transcript.pack import OWN, Entry
-from longtalk.wires.card_tags import neutralize_tags
 
 LONGTALK = OWN
 
@@ -30,18 +30,17 @@ def system(text: str, *, at: int) -> Entry:
 def render_neutral(entry: Entry) -> str:
     """Return the text of an event or system message as it is sent to a model.
 
-    An event is wrapped in a tag that names its source and time. The event's text can't close that tag, open another one
-    or contain a memory card.
+    An event is wrapped in a tag that names its source and time, and its text holds no tag that reads as one of
+    Longtalk's. A system message is the app's own text, so only what reads as a memory card is changed in it.
     """
     content = json_bytes.text(json_bytes.fields(entry.native)["text"]) or ""
     if entry.kind != "event":
-        return content
+        return neutralize(content, CARD)
     import datetime as dt
 
     when = dt.datetime.fromtimestamp(entry.at / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     source = re.sub(r'[<>&"\x00-\x1f]', " ", read_source(entry.native))
-    text = re.sub(r"<(?=\s*/?\s*event\b)", "&lt;", neutralize_tags(content), flags=re.IGNORECASE)
-    return f'<event source="{source}" time="{when}">\n{text}\n</event>'
+    return f'<event source="{source}" time="{when}">\n{neutralize(content)}\n</event>'
 
 
 def read_source(native: bytes) -> str:

@@ -17,7 +17,9 @@ def encode_option(key: str, value: Any) -> bytes:
     try:
         return json_bytes.encode(value)
     except (TypeError, ValueError, RecursionError) as problem:
-        raise InputError(f"The option {key!r} can't be written as JSON: {problem}.") from None
+        raise InputError(
+            f"The option {key!r} can't be written as JSON: {problem}. Use strings, numbers, lists and dicts."
+        ) from None
 
 
 def pop_tools(fields: dict[str, bytes]) -> list[bytes]:
@@ -33,7 +35,7 @@ def pop_tools(fields: dict[str, bytes]) -> list[bytes]:
 
 
 def merge_option(options: Mapping[str, Any], name: str, members: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with these members in the option `name`, next to those that it has."""
+    """Return the options with these members added to the option `name`, whose other members are kept."""
     present = options.get(name)
     return {**options, name: {**(present if isinstance(present, Mapping) else {}), **members}}
 

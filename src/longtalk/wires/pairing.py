@@ -59,9 +59,10 @@ def find_answer_wire(transcript: Transcript, wire: Wire) -> Wire:
     That is the wire of the last answer, or `wire` if the transcript does not end in an answer and its tool results.
     """
     for i in range(len(transcript) - 1, -1, -1):
-        if transcript[i].role == "assistant":
-            return WIRES.get(transcript[i].wire, wire)
-        if transcript[i].role != "tool":
+        entry = transcript[i]
+        if entry.role == "assistant":
+            return WIRES.get(entry.wire, wire)
+        if entry.role != "tool":
             break
     return wire
 
@@ -72,11 +73,12 @@ def is_malformed_answer(transcript: Transcript) -> bool:
     Earlier messages need no check, because views ignore values of the wrong type. An answer marked as empty is never
     sent, so it may have any form.
     """
-    last = transcript[-1] if len(transcript) else None
+    last = transcript.last
     if last is None or last.role not in ANSWERS or last.condition == "empty":
         return False
     fields = json_bytes.fields(last.native)
-    parts = [item for name in _ARRAYS for item in array_items(fields.get(name, b""))]
+    arrays = [fields[name] for name in _ARRAYS if fields.get(name, b"")[:1] == b"["]
+    parts = [item for array in arrays for item in array_items(array)] if arrays else []
     return any(part[:1] != b"{" for part in parts) or (last.role == "tool" and not view_entry(last).call_id)
 
 
@@ -85,9 +87,15 @@ def find_open_calls(transcript: Transcript, known: Answer | None = None) -> tupl
 
     If `known` is the last answer, its view is used, so that its JSON is not parsed again.
     """
+    last = transcript.fresh[-1] if transcript.fresh else transcript.pack.last
+    if last is None or last.role not in ANSWERS:
+        return ()
+    if known is not None and known.native is last.native:
+        return known.view.calls
     answered = []
-    for i in range(len(transcript) - 1, -1, -1):
-        entry = transcript[i]
+    end = len(transcript) - 1
+    for i in range(end, -1, -1):
+        entry = transcript[i] if i < end else last
         if entry.role == "tool":
             answered.append(view_entry(entry).call_id)
         elif entry.role == "assistant":

@@ -74,7 +74,8 @@ class Preamble(msgspec.Struct, frozen=True):
         import hashlib
 
         parts = [(self.system or "").encode("utf-8", "surrogatepass")]
-        parts += [b"\0".join((tool.name.encode(), tool.description.encode(), tool.schema)) for tool in self.tools]
+        if self.tools:
+            parts += [b"\0".join((tool.name.encode(), tool.description.encode(), tool.schema)) for tool in self.tools]
         return hashlib.sha256(b"\0\0".join(parts)).hexdigest()[:16]
 
 

@@ -53,7 +53,7 @@ NAMES = _WireNames()
 
 
 def find_family(wire: Wire) -> str:
-    """Return the name of the HTTP wire that a wire is or is derived from, or "" if it has a grammar of its own."""
+    """Return the name of the HTTP wire that a wire is or is derived from, or "" if it has its own grammar."""
     if wire.name in HTTP_WIRES:
         return wire.name
     return next((name for name, own in HTTP_WIRES.items() if isinstance(wire, type(own))), "")

@@ -1,4 +1,4 @@
-"""The JSON Schema of the answer that a turn asks for, and the strict form of it that some providers require."""
+"""The JSON Schema of an answer that a turn asks for, in its original form and in the strict form for some providers."""
 
 from __future__ import annotations
 

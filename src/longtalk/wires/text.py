@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
+from longtalk._util.lookalikes import neutralize
 
 
 def wrap_in_tag(tag: str, text: str) -> str:
     """Return the text between `<tag>` and `</tag>`, with every such tag inside the text escaped."""
-    safe = re.sub(rf"<(?=\s*/?\s*{tag}\b)", "&lt;", text, flags=re.IGNORECASE)
-    return f"<{tag}>\n{safe}\n</{tag}>"
+    return f"<{tag}>\n{neutralize(text, (tag,))}\n</{tag}>"
 
 
 def cut_middle(text: str, keep: int) -> str:

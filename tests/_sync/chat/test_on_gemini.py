@@ -243,7 +243,7 @@ def test_a_part_is_in_the_providers_form(server: StrictGemini) -> None:
     picture = {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}}
     with chat(server) as c:
         c.send([picture, "What is this?"])
-        with pytest.raises(InputError, match=r'such as {"text":"Hello!"}; this has'):
+        with pytest.raises(InputError, match=r'such as {"text":"Hello!"}. This one has'):
             c.send({"type": "text", "text": "x"})
     assert server.body()["contents"][0]["parts"] == [picture, {"text": "What is this?"}]
 

@@ -97,7 +97,7 @@ def test_what_can_not_be_added_leaves_the_conversation_as_it_was(store: Store) -
     one.append(LESSON)
     with pytest.raises(InputError, match="'c1' is missing"):
         one.append([CALL, LESSON[1]])
-    with pytest.raises(InputError, match="waits for none"):
+    with pytest.raises(InputError, match="no such call waits"):
         one.append([RESULT])
     assert len(one.history()) == len(LESSON)
 
@@ -143,7 +143,7 @@ def test_what_others_have_taken_over_is_not_written_to() -> None:
             return super().write(owner, conversation, commit)
 
     store = Taken()
-    with pytest.raises(Busy, match="while messages were added"):
+    with pytest.raises(Busy, match="while messages were being added"):
         talk(store).append(LESSON)
 
 

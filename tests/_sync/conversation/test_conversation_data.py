@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from longtalk import Archive, Conversation
-from longtalk.errors import Busy, InputError, PinRefused
+from longtalk.errors import Busy, InputError, PinRefused, RequestRefused
 from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, OverExchanges
 from longtalk.stores.base import Commit, PlacedRecord, Store
 from longtalk.stores.sqlite.store import SQLite
@@ -131,7 +131,7 @@ def test_what_leaves_no_room_is_not_pinned(store: Store) -> None:
     one.pin(replies[0].turn_id)
     with pytest.raises(PinRefused):
         one.pin(replies[1].turn_id)
-    with pytest.raises(InputError, match="no entry or turn 'nowhere'"):
+    with pytest.raises(InputError, match="No entry or turn 'nowhere'"):
         one.pin("nowhere")
     assert one.pins() == [replies[0].entries[0].id]
 
@@ -193,6 +193,23 @@ def test_the_last_exchange_can_be_excluded_while_older_ones_stay_in_the_store(st
     assert "word 4" in sent(one)
 
 
+def test_an_excluded_exchange_without_an_answer_does_not_go_on(store: Store) -> None:
+    model = Scripted(says("Hm."), RequestRefused("no", status=400), says("Yes."), says("Well."))
+    one = Conversation("c", model=model, store=store)
+    one.send("one")
+    with pytest.raises(RequestRefused):
+        one.send("two")
+    turn = (one.history())[-1].turn
+    one.exclude(turn)
+    with pytest.raises(InputError, match="is excluded"):
+        one.resume()
+    one.send("three")
+    assert b"two" not in model.requests[-1]
+    one.rewind(turn)
+    one.include(turn)
+    assert (one.resume()).text == "Well."
+
+
 def test_a_running_turn_can_t_be_excluded(store: Store) -> None:
     def meddle(q: str) -> str:
         """Exclude this turn."""
@@ -204,6 +221,23 @@ def test_a_running_turn_can_t_be_excluded(store: Store) -> None:
     one = talk(store, says(None, calls=[("c1", "meddle", {"q": "x"})]), says("done"), tools=[meddle])
     assert (one.send("go")).text == "done"
     assert one.excluded() == []
+
+
+def test_what_is_pinned_or_excluded_on_one_branch_changes_nothing_on_another(store: Store) -> None:
+    one = Conversation("c", model=Scripted(*[says("Hm.")] * 9), store=store)
+    replies = [one.send(text) for text in ("one", "two", "three")]
+    one.exclude(replies[0].turn_id)
+    one.pin(replies[2].turn_id)
+    # The last entry that both branches have is also the last one of this branch, where its next marks are attached.
+    kept = one.rewind(replies[1].turn_id)
+    one.exclude(replies[1].turn_id)
+    one.pin(replies[0].turn_id)
+    other = Conversation("c", model=Scripted(), store=store, branch=kept)
+    assert other.excluded() == [replies[0].entries[0].id]
+    assert other.pins() == [replies[2].entries[0].id]
+    beside = one.fork()
+    beside.include(replies[1].turn_id)
+    assert (one.excluded(), beside.excluded()) == ([replies[1].entries[0].id], [])
 
 
 def test_a_fork_has_the_exclusions_of_where_it_began(store: Store) -> None:
@@ -313,7 +347,7 @@ def test_a_branch_that_is_not_there_is_no_new_one(store: Store) -> None:
         lambda: other.history(),
         lambda: other.set_metadata({}),
     ):
-        with pytest.raises(InputError, match="has no branch 'zz', but 'main'"):
+        with pytest.raises(InputError, match="has no branch 'zz'"):
             work()
     assert talk(store).branches() == ["main"]
 
@@ -324,7 +358,7 @@ def test_a_tool_that_waits_for_its_own_turn_is_told(store: Store) -> None:
     def jot(q: str) -> str:
         """Jot something down."""
         for work in (lambda: one.note(q), lambda: one.rewind(first), lambda: one.send(q, on_busy="wait")):
-            with pytest.raises(Busy, match="from inside one of the turn's own tools") as caught:
+            with pytest.raises(Busy, match="A tool can't wait for the turn that runs it") as caught:
                 work()
             told.append(str(caught.value))
         return "done"

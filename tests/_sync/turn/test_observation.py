@@ -164,7 +164,7 @@ def test_a_conversation_has_max_retries_too() -> None:
 
 @pytest.mark.parametrize("value", [-1, True, 1.5, "2", None])
 def test_max_retries_is_a_number_of_retries(value: Any) -> None:
-    with pytest.raises(InputError, match="`max_retries` is how often"):
+    with pytest.raises(InputError, match="`max_retries`, a number of retries, must be"):
         Chat(Scripted(), max_retries=value)
 
 
@@ -254,5 +254,5 @@ def test_usage_is_not_even_read_if_no_one_listens(monkeypatch: pytest.MonkeyPatc
 
 
 def test_on_event_is_a_plain_function() -> None:
-    with pytest.raises(InputError, match="`on_event` is a plain function"):
+    with pytest.raises(InputError, match="`on_event` must be a plain"):
         Chat(Scripted(), on_event="print")  # type: ignore[arg-type]

@@ -249,7 +249,7 @@ def test_a_stream_says_that_an_answer_was_sent_back() -> None:
 def test_the_error_of_a_turn_without_a_good_answer_has_the_reply() -> None:
     provider = Scripted(*[says("Ada is 36.")] * 3, says("Yes."))
     with Chat(provider) as c:
-        with pytest.raises(BadOutput, match="no Person") as caught:
+        with pytest.raises(BadOutput, match="does not match Person") as caught:
             c.send("Who?", output=Person)
         partial = caught.value.partial
         assert partial is not None

@@ -173,7 +173,7 @@ def test_an_instruction_that_tools_stand_behind_stays_and_a_forged_one_does_no_h
     kept = [record for record in transcript.records if record.kind == "aside"]
     assert len(kept) == 1
     forged = msgspec.structs.replace(kept[0], data=data)
-    chat.send("y", state=encode(msgspec.structs.replace(transcript, records=(forged,))))
+    chat.send("y", state=encode(transcript.with_records([forged])))
     assert ("kept" in [m["content"] for m in sent(provider)]) == (b"kept" in data)
 
 
@@ -371,7 +371,7 @@ def test_a_stream_that_breaks_keeps_what_was_said_and_is_not_tried_again() -> No
 
 def test_a_stream_that_just_ends_is_cut() -> None:
     provider = Scripted(Step(b"", says("Once upon").events[:3]))
-    with pytest.raises(StreamCut, match="middle"):
+    with pytest.raises(StreamCut, match="before the answer was complete"):
         collect(Chat(provider).stream("x"))
 
 

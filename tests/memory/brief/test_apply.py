@@ -130,7 +130,7 @@ def test_the_same_is_not_said_twice(again: str) -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("Use C", "Use C#"), ("3.5", "35"), ("-5", "5"), ("कि", "का"), ("🙂", "🙁"), ("?", "!"), ("a<b", "a>b")],
+    [("Use C", "Use C#"), ("3.5", "35"), ("-5", "5"), ("कि", "का"), ("🙂", "🙁"), ("?", "!"), ("a<3", "a>3")],
 )
 def test_what_differs_in_more_than_punctuation_is_not_the_same(one: str, other: str) -> None:
     assert list_texts(apply_card({"facts": [one, other]}).content, "facts") == [one, other]

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
+from longtalk._util.lookalikes import neutralize
 from longtalk.memory.brief.apply import apply
 from longtalk.memory.brief.lines import BriefContent, clean_line
 from longtalk.memory.brief.operations import Operation, parse_operations
@@ -16,7 +17,7 @@ from longtalk.memory.brief.record import CardTally
 from longtalk.memory.brief.schema import Brief
 from longtalk.memory.cards.prompt import CARD_TOKENS, CATCH_UP_TOKENS, limit_tokens, read_card, render_card_prompt
 from longtalk.tokens import Estimator
-from longtalk.wires.card_tags import MAX_CARD_CHARS, list_cards, neutralize_tags
+from longtalk.wires.card_tags import MAX_CARD_CHARS, list_cards
 from tests.support.cpu_time import is_linear
 from tests.support.properties import holds
 
@@ -46,7 +47,7 @@ FIELDS = {"g": "goal", "c": "constraints", "d": "decisions", "q": "open question
         ('{"g":"two\nlines\\u0000"}', [Operation("plain", "g", ("two lines",))]),
         ('```json\n{"g":"x",}\n```', [Operation("plain", "g", ("x",))]),
         ('{"g":"a,]","+d":["b",],}', [Operation("plain", "g", ("a,]",)), Operation.add("d", "b")]),
-        ('{"g":"\\u003cMEMORY_CARD>"}', [Operation("plain", "g", ("‹MEMORY_CARD>",))]),
+        ('{"g":"\\u003cMEMORY_CARD>"}', [Operation("plain", "g", ("&lt;MEMORY_CARD>",))]),
         ('{"g":"\\ud83d\\ude00 \\ud83d"}', [Operation("plain", "g", ("😀 \ufffd",))]),
         ("{}", []),
         ("[]", []),
@@ -78,7 +79,7 @@ def test_what_is_no_card_is_not_read(content: str, why: str) -> None:
         ("7", "A card must be a JSON object, not a string."),
         ('{"g":true}', "'g' takes a string, not true or false."),
         ('{"+g":[["x"]]}', "'+g' takes a string, not a list."),
-        ('[{"op":"<MEMORY_CARD>"}]', "Unknown operation '‹MEMORY_CARD>'."),
+        ('[{"op":"<MEMORY_CARD>"}]', "Unknown operation '&lt;MEMORY_CARD>'."),
         ('{"op":"remove","field":"goal","text":true}', "'remove' takes a string, not true or false."),
         ('["add"]', "An operation must be a JSON object, not a string."),
     ],
@@ -131,7 +132,7 @@ def test_any_json_value_is_a_card_or_refused(card: Any) -> None:
         assert msgspec.json.decode(msgspec.json.encode(changes), type=list[Operation]) == changes
         for change in changes:
             for text in (change.answer, *change.texts):
-                assert text == neutralize_tags(clean_line(text))
+                assert text == neutralize(clean_line(text))
             assert all(change.texts)
         done = apply(BriefContent(), changes, Brief(), Estimator())
         assert all(len(why) < 600 and not list_cards(why) for why in (*refused, *done.refused))

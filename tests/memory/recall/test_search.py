@@ -11,6 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from longtalk._util import json_bytes
+from longtalk._util.lookalikes import neutralize
 from longtalk.errors import InputError
 from longtalk.memory.recall import candidates, embeddings
 from longtalk.memory.recall import search as module
@@ -27,7 +28,6 @@ from longtalk.tokens import Estimator
 from longtalk.transcript.pack import EMPTY, Entry, Pack
 from longtalk.transcript.ranges import Ranges
 from longtalk.transcript.transcript import Transcript, link_entries
-from longtalk.wires.card_tags import neutralize_tags
 from longtalk.wires.neutral import event, system
 from longtalk.wires.text import wrap_in_tag
 from tests.support.properties import holds
@@ -370,7 +370,7 @@ def test_whatever_is_said_the_budget_and_the_tag_hold(
         assert bool(found.text) == bool(found.positions) == bool(found.tokens)
         if found.text:
             assert found.tokens == counter.count(wrap_in_tag("recalled", found.text))
-        assert neutralize_tags(found.text) == found.text
+        assert neutralize(found.text) == found.text
         assert wrap_in_tag("recalled", found.text) == f"<recalled>\n{found.text}\n</recalled>"
         assert list(found.positions) == sorted(set(found.positions))
 

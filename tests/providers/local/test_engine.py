@@ -34,11 +34,20 @@ def model() -> str:
     return weights.find_weights()
 
 
-@pytest.fixture(autouse=True)
-def _one_thread_and_nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("LONGTALK_THREADS", "1")
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left() -> Iterator[None]:
     yield
-    monkeypatch.undo()
+    stop_all()
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGTALK_THREADS", "1")
+
+
+@pytest.fixture
+def no_engine() -> None:
+    """Stop the engines that earlier tests have started and that other tests may share."""
     stop_all()
 
 
@@ -135,6 +144,7 @@ def test_the_same_file_has_one_engine_however_it_is_named(model: str, monkeypatc
     assert get_engine(os.path.basename(model)) is first
 
 
+@pytest.mark.usefixtures("no_engine")
 def test_threads_that_ask_at_once_get_the_same_engine(model: str) -> None:
     got: list[Engine] = []
     threads = [threading.Thread(target=lambda: got.append(get_engine(model))) for _ in range(4)]
@@ -350,6 +360,7 @@ def test_a_child_that_can_not_start_is_an_input_error_with_its_cause(
         get_engine(str(tmp_path / "any.gguf"))
 
 
+@pytest.mark.usefixtures("no_engine")
 def test_an_interpreter_that_says_something_at_its_start_does_no_harm(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,6 +369,7 @@ def test_an_interpreter_that_says_something_at_its_start_does_no_harm(
     assert answers(get_engine(model))
 
 
+@pytest.mark.usefixtures("no_engine")
 def test_a_missing_extra_is_an_input_error_with_the_remedy(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(
@@ -373,6 +385,7 @@ def test_the_program_itself_never_loads_the_engine(model: str) -> None:
         assert heard(program) == ["False"]
 
 
+@pytest.mark.usefixtures("no_engine")
 def test_the_engine_says_nothing_on_the_terminal(model: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert answers(get_engine(model))
     (tmp_path / "damaged.gguf").write_bytes(b"GGUF")
@@ -396,6 +409,7 @@ def test_the_number_of_threads_can_be_set(monkeypatch: pytest.MonkeyPatch) -> No
     assert local_engine._choose_threads() == 7
 
 
+@pytest.mark.usefixtures("no_engine")
 @pytest.mark.parametrize("value", ["0", "-1", "many"])
 def test_a_number_of_threads_that_makes_no_sense_is_refused(
     model: str, monkeypatch: pytest.MonkeyPatch, value: str

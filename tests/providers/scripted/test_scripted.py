@@ -24,7 +24,7 @@ def test_the_scripted_provider_gives_its_steps_in_order_and_records_requests() -
 def test_a_call_beyond_the_script_is_an_error_that_shows_the_request() -> None:
     provider = Scripted(says("One."))
     provider.send(b"first")
-    with pytest.raises(UnexpectedCall, match=r"request 2: b'second'"):
+    with pytest.raises(UnexpectedCall, match=r"request 2; add one\. .* b'second'"):
         provider.send(b"second")
     with pytest.raises(UnexpectedCall, match="request 3"):
         list(provider.stream(b"third"))

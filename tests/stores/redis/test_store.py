@@ -627,6 +627,14 @@ def test_a_byte_that_has_changed_is_found(alone: Store) -> None:
     assert alone.verify(ME, "t") == ["the entry at position 0 has a wrong checksum"]
 
 
+def test_a_last_byte_that_has_changed_is_found(alone: Store) -> None:
+    say(alone, "t", "aaaa", "b")
+    key = Keys(alone.url_and_prefix[1], ME, "t")
+    (value,) = alone._client.read(_command("LINDEX", key.get_entries_key(1), 0))
+    alone._client.read(_command("LSET", key.get_entries_key(1), 0, value.replace(b'aaaa"}', b'aaaa"|')))
+    assert alone.verify(ME, "t") == ["the entry at position 0 has a wrong checksum"]
+
+
 def test_unreadable_data_raises_an_error(alone: Store) -> None:
     say(alone, "t", "a", "b")
     say(alone, "t", "c", branch="fork", source=(MAIN, 1))

@@ -390,7 +390,9 @@ def test_a_record_in_the_row_of_a_branch_survives_a_cut_behind_it(store: SQLite)
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted"), [("pins", [("anchor", 3), ("pins", 4)]), ("anchor", [("anchor", 4)])], ids=["pins", "anchor"]
+    ("kind", "wanted"),
+    [("receipt", [("anchor", 3), ("receipt", 4)]), ("anchor", [("anchor", 4)])],
+    ids=["receipt", "anchor"],
 )
 def test_a_record_in_the_row_of_a_branch_is_older_than_one_that_a_shared_entry_gets_later(
     store: SQLite, kind: str, wanted: list[tuple[str, int]]

@@ -3,6 +3,7 @@
 import os
 import pickle
 import time
+import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -688,6 +689,14 @@ class SharesRecordsOfOneBranch(InMemory):
             return head
 
 
+class NormalizesNames(InMemory):
+    def _use_tree(self, owner: str, conversation: str, *more: Any, **named: Any) -> Any:
+        return super()._use_tree(owner, unicodedata.normalize("NFC", conversation), *more, **named)
+
+    def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+        return super().write(owner, unicodedata.normalize("NFC", conversation), commit)
+
+
 class EncodesBranchNames(InMemory):
     def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
         branch.encode()
@@ -786,6 +795,7 @@ BROKEN: list[tuple[type[InMemory], str]] = [
     (ReportsProblemsInLongConversations, "verify_finds_no_problems_after_normal_use"),
     (EncodesBranchNames, "names_with_half_a_surrogate_pair_are_stored_or_refused"),
     (AcceptsAnyTime, "times_before_1970_are_refused"),
+    (NormalizesNames, "ids_that_look_alike_are_different"),
 ]
 
 

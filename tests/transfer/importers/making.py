@@ -18,6 +18,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from typing import Any
 
 def dumped(path: Path, *makers: str) -> str:
     """Return the tables of a database as SQL, without those that only serve as an index."""
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         lines = [f"-- Made with {', '.join(f'{name} {version(name)}' for name in makers)}."]
         tables = db.execute(
             "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE '%_fts%'"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -110,7 +111,7 @@ def test_reasoning_is_kept_as_metadata_of_the_answer(tmp_path: Path) -> None:
 
 def test_a_log_of_llm_may_have_both_forms(tmp_path: Path) -> None:
     path = make_database("llm", tmp_path)
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         (thread,) = db.execute("SELECT id FROM threads LIMIT 1").fetchone()
         db.execute("INSERT INTO conversations VALUES (?, 'the same', 'echo'), ('old', 'Old', 'echo')", (thread,))
         db.execute(
@@ -176,7 +177,7 @@ def checkpoint(path: Path, messages: object, kind: str = "msgpack", *, raw: byte
     """Add a thread with these messages in its state."""
     state = {"v": 4, "ts": "2026-11-16T10:00:00+00:00", "channel_values": {"messages": messages}}
     data = raw if raw is not None else msgspec.msgpack.encode(state)
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("DELETE FROM checkpoints")
         db.execute("INSERT INTO checkpoints VALUES ('eve', '', '1', NULL, ?, ?, '{}')", (kind, data))
     return path
@@ -268,7 +269,7 @@ def test_consecutive_items_are_one_answer(tmp_path: Path) -> None:
     path = make_database(
         "agents-sdk", tmp_path, "DELETE FROM agent_messages", "DELETE FROM agent_sessions WHERE session_id = 'bob'"
     )
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         rows = [("ada", json.dumps(item)) for item in items]
         db.executemany("INSERT INTO agent_messages (session_id, message_data) VALUES (?, ?)", rows)
     archive = import_file(path)
@@ -366,7 +367,7 @@ def test_a_file_beside_which_nothing_can_be_made_is_read(tmp_path: Path) -> None
 
 def test_an_unknown_database_is_named_with_what_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE bows (id)")
     with pytest.raises(InputError, match=r"\(its tables: bows\)\. Supported: the log of llm, LangGraph"):
         Archive(InMemory()).import_conversations(path)

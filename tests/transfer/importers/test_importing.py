@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +200,7 @@ def test_a_path_that_can_be_none_is_told() -> None:
 def test_a_name_that_is_not_utf_8_can_be_no_id(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"bow\xff")
     path.write_text('[{"role": "user", "content": "Hi"}]')
-    with pytest.raises(InputError, match=r"its file name is not valid UTF-8"):
+    with pytest.raises(InputError, match=r"the file name is not valid UTF-8"):
         Archive(InMemory()).import_conversations(path)
     assert Archive(InMemory()).load(path, id="bow") == ["bow"]
     make_database("agents-sdk", tmp_path).replace(path)
@@ -403,7 +404,7 @@ def test_a_database_that_grows_is_added_to(tmp_path: Path) -> None:
     path = make_database("agents-sdk", tmp_path)
     archive = Archive(InMemory())
     archive.import_conversations(path)
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         item = '{"role": "user", "content": "Still here?"}'
         db.execute("INSERT INTO agent_messages (session_id, message_data) VALUES ('bob', ?)", (item,))
     assert how(archive, path) == ["here", "grown"]

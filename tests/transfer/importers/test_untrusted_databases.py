@@ -8,6 +8,7 @@ import shutil
 import signal
 import sqlite3
 import struct
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from longtalk import Archive, InputError
 from longtalk.stores.in_memory import InMemory
+from longtalk.transfer import limits
 from longtalk.transfer.importers import databases
 from longtalk.transfer.load import ImportResult
 from tests.transfer.importers.test_databases import make_database
@@ -29,7 +31,7 @@ def import_file(path: Path) -> ImportResult:
 def replace_table(name: str, table: str, folder: Path, *sql: str) -> Path:
     """Return a file of another tool in which something else has the name of one of its tables."""
     path = make_database(name, folder)
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA foreign_keys = OFF")
         db.execute(f"DROP TABLE {table}")
         for each in sql:
@@ -106,9 +108,10 @@ def test_rows_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
 # The work and the data are limited
 
 
-def test_a_fragment_that_is_used_too_often_is_refused(tmp_path: Path) -> None:
+def test_a_fragment_that_is_used_too_often_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ALLOWED_BYTES", limits.ALLOWED_BYTES // 10)
     path = make_database("llm", tmp_path)
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE fragments SET content = ?", ("x" * 100_000,))
         (fragment,) = db.execute("SELECT id FROM fragments LIMIT 1").fetchone()
         payload = json.dumps({"text_ref": [{"fragment": fragment}] * 2_000})
@@ -120,7 +123,7 @@ def test_a_fragment_that_is_used_too_often_is_refused(tmp_path: Path) -> None:
 
 def test_a_long_fragment_in_many_prompts_is_imported(tmp_path: Path) -> None:
     path = make_database("llm", tmp_path)
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE fragments SET content = ?", ("x" * 300_000,))
         (fragment,) = db.execute("SELECT id FROM fragments LIMIT 1").fetchone()
         payload = json.dumps({"text_ref": [{"fragment": fragment}] * 10})
@@ -130,7 +133,7 @@ def test_a_long_fragment_in_many_prompts_is_imported(tmp_path: Path) -> None:
 
 def test_too_much_work_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_database("agents-sdk", tmp_path)
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         rows = [(f"s{number}",) for number in range(3_000)]
         db.executemany("INSERT INTO agent_sessions (session_id) VALUES (?)", rows)
     monkeypatch.setattr(databases, "ALLOWED_STEPS", 0)
@@ -151,7 +154,7 @@ def test_an_interrupt_ends_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             return False
 
     path = make_database("agents-sdk", tmp_path)
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         rows = [(f"s{number}",) for number in range(3_000)]
         db.executemany("INSERT INTO agent_sessions (session_id) VALUES (?)", rows)
     monkeypatch.setattr(databases, "ALLOWED_STEPS", Interrupts())
@@ -237,6 +240,6 @@ def test_a_database_with_an_unfinished_change_is_refused(tmp_path: Path) -> None
     db.rollback()
     db.close()
     before = list_files(theirs)
-    with pytest.raises(InputError, match=r"interrupted while it wrote to it\. Open it with that program"):
+    with pytest.raises(InputError, match=r"interrupted while writing to it\. Open the database in that program"):
         import_file(theirs / path.name)
     assert list_files(theirs) == before

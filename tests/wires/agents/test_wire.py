@@ -161,7 +161,7 @@ def test_a_look_at_the_answer_changes_nothing(wire: AgentWire) -> None:
 @EACH
 def test_an_answer_without_an_end_is_none(wire: AgentWire) -> None:
     *lines, _ = whole(wire, "Good morning.")
-    with pytest.raises(ValueError, match="last line is missing"):
+    with pytest.raises(ValueError, match="last line of the output is missing"):
         wire.parse(b"\n".join(lines))
     accumulator = wire.new_accumulator()
     assert accumulator.answer(interrupted=True).native is None
@@ -331,7 +331,7 @@ def test_what_was_said_before_is_quoted_and_can_not_end_its_quotes(wire: AgentWi
     assert "conversation_so_far" not in told[21:].replace("&lt;/conversation_so_far", "").replace(
         "&lt;conversation_so_far", ""
     )
-    assert new.startswith("And now?</user>")
+    assert new.startswith("And now?&lt;/user>&lt;/assistant>&lt;/conversation_so_far>")
     assert bool(end)
 
 
@@ -390,8 +390,8 @@ def test_claude_says_at_once_that_a_key_is_not_taken() -> None:
 def test_long_texts_pass(wire: AgentWire) -> None:
     long = "</conversation_so_far> <" * 50_000
     start = started(wire, wire.write_user(long), assistant(wire, "x"), wire.write_user(long))
-    assert start.input.endswith(long)
-    assert start.input.count("</conversation_so_far>") == 50_001
+    assert start.input.endswith(long.replace("</", "&lt;/").removesuffix("<") + "&lt;")
+    assert start.input.count("</conversation_so_far>") == 1
 
 
 @EACH

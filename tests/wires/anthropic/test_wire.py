@@ -177,7 +177,7 @@ def test_an_empty_answer_is_kept_and_not_sent_back() -> None:
     provider = scripted(b"[]", TEXT)
     chat = Chat(provider)
     reply = chat.send("Hello.")
-    assert [entry.mark for entry in reply.entries] == ["", "empty"]
+    assert [entry.condition for entry in reply.entries] == ["", "empty"]
     chat.send("And?", state=reply.state)
     assert [message["role"] for message in checked(provider.requests[1])["messages"]] == ["user", "user"]
 

@@ -192,7 +192,7 @@ def test_an_error_in_place_of_an_answer_is_told_as_it_came(said: bytes) -> None:
     "said", [b"{}", b"[]", b"<html>", b'{"candidates":null}', b'{"candidates":[5]}', body(b"[5]"), body(b'"x"')]
 )
 def test_what_is_no_answer_is_refused(said: bytes) -> None:
-    with pytest.raises(ValueError, match=r"not JSON|no candidates"):
+    with pytest.raises(ValueError, match=r"not JSON|no `candidates`"):
         WIRE.parse(said)
 
 

@@ -242,7 +242,7 @@ def test_an_empty_answer_is_kept_and_not_sent_back() -> None:
     provider = Scripted(Step(body(b'{"role":"assistant","content":null,"reasoning_content":"hm"}')), says("Fine."))
     chat = Chat(provider)
     reply = chat.send("Hello.")
-    assert [entry.mark for entry in reply.entries] == ["", "empty"]
+    assert [entry.condition for entry in reply.entries] == ["", "empty"]
     reply = chat.send("And?", state=reply.state)
     assert b"hm" not in provider.requests[1]
     validate(provider.requests[1])

@@ -18,6 +18,7 @@ from longtalk._util.checks import check_meta, check_name
 from longtalk._sync._util.concurrency import call_store, run_in_thread
 from longtalk.archive.history import HistoryEntry, parse_terms, to_history
 from longtalk.archive.metrics import Metrics, build_metrics
+from longtalk.archive.redaction import REDACTED, replace_content
 from longtalk._sync.branches.branch import Branch
 from longtalk.context.costs import CostReceipt, Meter, complete_receipts
 from longtalk.context.epochs import Epoch
@@ -31,17 +32,17 @@ from longtalk.transcript.manifest import read_manifest as read_manifest
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.standing import read_record
 from longtalk.transcript.transcript import Turn
-from longtalk.wires import redact
 from longtalk.wires.pairing import check_pairs
 
 if TYPE_CHECKING:
     from longtalk.archive.stats import Stats
+    from longtalk.branches.rebuild import SentRequest
+    from longtalk.branches.settings import Settings
     from longtalk.transfer.conversation_export import ConversationExport
     from longtalk.transfer.importers import Source
     from longtalk.transfer.load import ImportResult, Progress
 
 Format: TypeAlias = Literal["md", "json", "jsonl"]
-_REDACTED = "[redacted]"
 
 
 class Archive:
@@ -91,8 +92,9 @@ class Archive:
     def search(self, text: str, *, limit: int = 20, conversation: str | None = None) -> list[SearchHit]:
         """Return at most `limit` entries that contain any of the words in `text`, best matches first.
 
-        Text in double quotes is searched as a phrase. With `conversation`, only that conversation is searched, and
-        after the entries come lines of the app that have left its brief, with the role "brief".
+        Text in double quotes is searched as a phrase. With `conversation`, only that conversation is searched. The
+        entries are then followed by lines that the app wrote into its brief and that are no longer there, with the role
+        "brief".
         """
         terms = parse_terms(text)
         found: list[SearchHit] = call_store(
@@ -141,8 +143,29 @@ class Archive:
         data = self._call(self.store.manifest, conversation, turn)
         return restore_runs(read_manifest(data), self._read_epochs(conversation, branch)) if data else ()
 
+    def settings(self, conversation: str, *, branch: str = MAIN) -> Settings | None:
+        """Return how a branch was held in its last turn: model, options, policy, system text and tools.
+
+        The result is None if that is not stored, because the conversation was imported or made by an earlier version.
+        """
+        from longtalk.branches.rebuild import read_settings
+
+        found: Settings | None = self._call(
+            lambda *whose: read_settings(self.store, *whose), conversation, branch
+        )
+        return found
+
+    def request(self, conversation: str, turn: str, *, branch: str = MAIN) -> list[SentRequest]:
+        """Return what a turn has sent, one request per model call: the exact bytes, or why they can't be rebuilt."""
+        from longtalk.branches.rebuild import rebuild_turn
+
+        found: list[SentRequest] = self._call(
+            lambda *whose: rebuild_turn(self.store, *whose), conversation, turn, branch
+        )
+        return found
+
     def metrics(self, conversation: str, *, branch: str = MAIN) -> list[Metrics]:
-        """Return the tokens and the cost of each turn of a branch that a model was asked in, oldest turn first."""
+        """Return the tokens and the cost of each turn of a branch in which a model was called, oldest turn first."""
         head = self._read_head(conversation, branch)
         turns: list[tuple[int, Turn]] = self._call(self.store.turns, conversation, branch, 0, head.size)
         manifests = self._call(self.store.manifests, conversation, branch, 0, head.size)
@@ -176,10 +199,11 @@ class Archive:
             total += count_conversation(talk, manifests)
         return total
 
-    def verify(self, conversation: str) -> None:
+    def verify(self, conversation: str) -> list[str]:
         """Check a stored conversation; if anything is damaged, raise `CorruptStore` with a list of all problems.
 
-        The check covers checksums, the links between entries, and whether every tool result has its call.
+        The check covers checksums, the links between entries, and whether every tool result has its call. Returns a
+        description of each part whose checksum is missing; the list is empty unless an earlier version stored it.
         """
         damage: list[str] = self._call(self.store.verify, conversation)
         # If the store reports damage, the entries may be unreadable, so they are not checked.
@@ -191,7 +215,12 @@ class Archive:
             except ValueError as problem:
                 damage.append(f"on branch {head.branch!r}, {problem}")
         if damage:
-            raise CorruptStore(f"Conversation {conversation!r} is damaged: {'; '.join(dict.fromkeys(damage))}.")
+            raise CorruptStore(
+                f"Conversation {conversation!r} is damaged: {'; '.join(dict.fromkeys(damage))}. Restore it from a "
+                "backup."
+            )
+        find_uncovered = getattr(self.store, "uncovered", None)
+        return self._call(find_uncovered, conversation) if find_uncovered else []
 
     # Exporting and importing
 
@@ -210,7 +239,7 @@ class Archive:
             raise InputError(f"`format` must be 'md', 'json' or 'jsonl', not {format!r}.")
         talk = self.talk(conversation)
         if all(part.name != branch for part in talk.branches):
-            raise NotFound(f"Conversation {conversation!r} has no branch {branch!r}.")
+            raise NotFound(f"Conversation {conversation!r} has no branch {branch!r}: `branches` lists its branches.")
         if format == "md":
             from longtalk.transfer.markdown import to_markdown
 
@@ -240,7 +269,7 @@ class Archive:
         """
         from longtalk.transfer.importers import import_source
 
-        # Import in a thread of its own, so that turns can run meanwhile.
+        # Import in a separate thread, so that turns can run at the same time.
         done: ImportResult = run_in_thread(
             lambda: import_source(data, self.store, self.owner, id=id, progress=progress)
         )
@@ -280,26 +309,33 @@ class Archive:
         """Erase the content of an entry from the conversation, the search index and all derived data that may quote it.
 
         Derived data includes the lines that a model has added to the brief since the entry was made, and later memory
-        cards and recalled passages that share words with the entry.
+        cards and recalled passages that share words with the entry. System texts and tools that were first given with
+        this entry's turn or a later one are removed too.
         """
+        from longtalk.branches.rebuild import strip_settings
+        from longtalk.branches.settings import StoredSettings, find_settings
         from longtalk.memory.brief.record import KIND, BriefRecord, redact_since, with_brief_record
         from longtalk.memory.recall.labels import find_quotes
         from longtalk.policies import KeepAll
 
         briefs: dict[str, BriefRecord] = {}
+        settings: dict[str, StoredSettings] = {}
         redacted: dict[str, bytes] = {}
         for head in self._list_heads(conversation):
             entries = self._read_entries(conversation, head.branch)
             position = next((i for i, each in enumerate(entries) if each.id == entry), None)
             if position is None:
                 continue
-            redacted[entry] = _replace_content(entries[position], _REDACTED)
+            redacted[entry] = replace_content(entries[position], REDACTED)
             quotes = find_quotes(entries[position], entries[position + 1 :])
-            redacted |= {other.id: _replace_content(other, rest or _REDACTED) for other, rest in quotes}
+            redacted |= {other.id: replace_content(other, rest or REDACTED) for other, rest in quotes}
             records = (self._read_head(conversation, head.branch)).records
             found = [read_record(each.record, BriefRecord) for each in records if each.record.kind == KIND]
             if found and found[-1] is not None:
                 briefs[head.branch] = redact_since(found[-1], entries[position].at, position)
+            held = find_settings(each.record for each in records if each.position >= position)
+            if held is not None:
+                settings[head.branch] = held
         if not redacted:
             raise _not_found_error(conversation, entry)
         for name, native in redacted.items():
@@ -307,6 +343,10 @@ class Archive:
         for branch, brief in briefs.items():
             stored = Branch(self.store, self.owner, conversation, branch, KeepAll())
             call_store(self.store, partial(stored.attach, partial(with_brief_record, record=brief)))
+        # The system text that was given with a later turn may quote the entry, so it is not stored again.
+        for branch, held in settings.items():
+            stored = Branch(self.store, self.owner, conversation, branch, KeepAll())
+            call_store(self.store, partial(stored.attach, partial(strip_settings, stored=held)))
 
     def delete(self, conversation: str) -> DeletionReceipt:
         """Delete a conversation and all data derived from it, and return a receipt that counts what was deleted."""
@@ -346,15 +386,6 @@ class Archive:
         found: list[PlacedRecord] = self._call(self.store.records, conversation, branch, "epoch")
         epochs = [epoch for each in found if (epoch := read_record(each.record, Epoch))]
         return {epoch.start: epoch for epoch in epochs}
-
-
-def _replace_content(entry: Entry, text: str) -> bytes:
-    """Return the JSON of an entry with its content replaced by `text`."""
-    try:
-        return redact(entry, text)
-    except (LookupError, ValueError):
-        # The wire is unknown, so Longtalk can neither read nor send this entry.
-        return b"{}"
 
 
 def _not_found_error(conversation: str, entry: str | None = None) -> NotFound:

@@ -22,7 +22,7 @@ class Marks:
         change_branch(self._stored, lambda transcript: self._engine.pin(transcript, entry), whole=True)
 
     def unpin(self, entry: str) -> None:
-        """Let the policy leave out a pinned exchange again."""
+        """Undo the pin of an exchange, so that the policy may leave it out again."""
         change_branch(self._stored, lambda transcript: unpin(transcript, entry))
 
     def pins(self) -> list[str]:
@@ -31,14 +31,14 @@ class Marks:
         return [pin.entry for pin in read_pins((self._stored.load())[1])]
 
     def exclude(self, entry: str) -> None:
-        """Leave an exchange out of all requests, whatever the policy keeps; `entry` is as for `pin`.
+        """Leave an exchange out of all requests, whatever the policy keeps. `entry` means the same as for `pin`.
 
-        It stays in the history, and is neither summarized nor recalled from now on.
+        The exchange stays in the history, but is neither summarized nor recalled.
         """
         change_branch(self._stored, lambda transcript: exclude(transcript, entry), whole=True)
 
     def include(self, entry: str) -> None:
-        """Let an exchange that was excluded be sent again, where the policy keeps it."""
+        """Undo the exclusion of an exchange, so that it is sent again if the policy keeps it."""
         change_branch(self._stored, lambda transcript: include(transcript, entry), whole=True)
 
     def excluded(self) -> list[str]:

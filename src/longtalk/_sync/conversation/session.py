@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class BranchSession:
-    """A turn on a branch: each step is saved in the store, and searches read the store."""
+    """A session that saves each step of a turn on a branch in the store, and searches the store."""
 
     is_stored = True
 
@@ -35,7 +35,7 @@ class BranchSession:
         self.conversation = branch.conversation
 
     def save(self, draft: Draft) -> tuple[Notice, ...]:
-        """Commit what is new in the draft."""
+        """Commit the new parts of the draft."""
         return self._writer.save(draft)
 
     def run_tool(self) -> AbstractContextManager[None]:
@@ -43,12 +43,12 @@ class BranchSession:
         return self._writer.around()
 
     def start_summary(self, summarizer: Summarizer, claim: SummaryClaim) -> None:
-        """Have a summary written in the background, for the branch that the turn was written to."""
-        # Another writer may have taken over, and then the turn is on another branch.
+        """Start writing a summary in the background, for the branch that the turn was written to."""
+        # The turn may be on another branch, if another writer has taken over.
         self._jobs.start(partial(summarise, self._branch.get_branch(self._writer.branch), summarizer, claim))
 
     def build_index(self, before: Transcript, message: str, config: Recall, *, at: int) -> RecallIndex:
-        """Return an index of what the branch has."""
+        """Return a recall index of the entries on the branch."""
         from longtalk.memory.recall.search import index_store
 
         branch, size = self._branch, before.size
@@ -59,9 +59,9 @@ class BranchSession:
         return index
 
     def make_checkpoint(self, transcript: Transcript) -> None:  # noqa: ARG002
-        """Return None: the store has what is needed to resume the turn."""
+        """Return None, because the store has all that is needed to resume the turn."""
         return
 
     def make_reply(self, draft: Draft, *, is_complete: bool = False) -> StoredReply:  # noqa: ARG002
-        """Return the reply, which has no state."""
+        """Return the reply, which contains no state."""
         return StoredReply(draft)

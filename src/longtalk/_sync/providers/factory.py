@@ -72,9 +72,10 @@ def connect(
         from longtalk._sync.providers.litellm.provider import LiteLLM
 
         return LiteLLM(resolved, timeout=timeout)
-    if resolved.wire.name == "openai-responses":
-        return Responses(resolved, client=client, timeout=timeout)
-    return HTTP(resolved, client=client, timeout=timeout)
+    kind = Responses if resolved.wire.name == "openai-responses" else HTTP
+    provider = kind(resolved, client=client, timeout=timeout)
+    provider.own_address = bool(passed) and passed != ["api_key"]
+    return provider
 
 
 def _resolve_with_client(

@@ -62,7 +62,7 @@ def apply(
 
 
 def _renumber(lines: Sequence[Line], at: int) -> tuple[Line, ...]:
-    """Return the lines; those last stated at the time `at` get new ranks 0, 1, 2 … in the order of their old ranks."""
+    """Return the lines. Those last stated at the time `at` get new ranks from 0 on, in the order of their old ranks."""
     new = sorted((line for line in lines if line.seen == at), key=lambda line: line.rank)
     ranks = {line.id: rank for rank, line in enumerate(new)}
     return tuple(_replace(line, rank=ranks.get(line.id, line.rank)) for line in lines)
@@ -109,7 +109,7 @@ class _Editor:
         self.line_ids |= {line.id: line.id for line in content.lines}
 
     def list_in_order(self, content: BriefContent) -> list[Line]:
-        """Return the current lines: first those of the old content in their old order, then the new ones."""
+        """Return the current lines: first the lines of the old content in their old order, then the new lines."""
         old_positions = {line.id: i for i, line in enumerate(content.lines)}
         size = len(old_positions)
         return sorted(self.lines.values(), key=lambda line: old_positions.get(line.id, size + line.rank))

@@ -4,9 +4,9 @@ First, the oldest lines of each field are dropped until it has at most its maxim
 the maximum length for its field, after a whole word and with an ellipsis. Then the budget is filled: first with the
 lines that each field is guaranteed (its floor), then with the lines of the highest value. Among lines of equal value,
 those of the newest card come first, then short ones, then newer ones. A line that does not fit is skipped, and the next
-one is tried. If even the floors don't fit, their lines are all shortened to the same length in requests; they stay
+one is tried. If even the floors don't fit, all their lines are shortened to the same length in requests. They remain
 stored in full, and are sent in full again when there is room. If that is not enough, lines of the floors are dropped
-too. At least one line stays if any fits. The same lines always give the same brief.
+too. At least one line is kept if any fits. The same lines always produce the same brief.
 
 The whole brief is counted again after each addition, so it stays within the budget even if a counter returns less for
 the sum of the parts than for the whole.
@@ -24,9 +24,12 @@ from longtalk.memory.brief.schema import Brief, Schema
 from longtalk.tokens import Counter
 
 _CHARS_PER_TOKEN = 16
-"""An item may have at most this many characters per token of its limit, even if the counter reports few tokens."""
+"""The maximum number of characters per token of an item's limit, even if the counter reports few tokens."""
 _MIN_CHARS = 16
-"""Lines of floors are not shortened below this number of characters. If they still don't fit, lines are dropped."""
+"""The minimum length, in characters, to which lines of floors are shortened.
+
+If they still don't fit, lines are dropped.
+"""
 
 _replace = msgspec.structs.replace
 
@@ -115,7 +118,7 @@ def _find_longest(least: int, most: int, fits: Callable[[int], bool]) -> int:
 
 
 def _rank_lines(lines: Sequence[Line], schema: Schema) -> tuple[list[int], list[int]]:
-    """Return the indexes of the lines that floors guarantee, and those of all other lines, most important first."""
+    """Return the indexes of the lines that floors guarantee, and of all other lines, most important first."""
     value = {field.name: field.value for field in schema.fields}
     newest = max((line.seen for line in lines), default=0)
     remaining = Tally({field.name: field.floor for field in schema.fields})

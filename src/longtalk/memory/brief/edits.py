@@ -37,7 +37,7 @@ def edit_brief(transcript: Transcript, changes: Sequence[Operation], config: Bri
     if applied.refused:
         names = ", ".join(field.name for field in config.schema.fields)
         hidden = len(applied.refused) - _MAX_REASONS
-        more = f" And {hidden} more." if hidden > 0 else ""
+        more = f" {hidden} more changes were refused." if hidden > 0 else ""
         raise InputError(f"{' '.join(applied.refused[:_MAX_REASONS])}{more} The fields are {names}.")
     if applied.content == record.content:
         return transcript
@@ -111,7 +111,7 @@ def render_record(record: BriefRecord, config: Brief, counter: Counter) -> str:
 
 
 def list_removed_lines(records: Iterable[BriefRecord]) -> tuple[Line, ...]:
-    """Return the lines that were dropped, cut or removed at some time, without those that the brief has in full again.
+    """Return the lines that were dropped, cut or removed at some time and are not in the brief in full now.
 
     The line that left the brief last comes last. `records` has all brief records of the conversation, oldest first.
     """

@@ -18,13 +18,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from longtalk._util import json_bytes
+from longtalk._util import json_bytes, typed_json
+from longtalk._util.lookalikes import neutralize
 from longtalk.memory.brief.schema import Brief, Schema
 from longtalk.wires.text import wrap_in_tag
 
 TAG = "brief"
 _MAX_COMPARED_CHARS = 4_000
-"""When two lines are compared, characters after this many are ignored."""
+"""The number of characters of each line that are compared; later characters are ignored."""
 _MAX_LINES = 2_000
 _CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), " ")
 _TAG_START = re.compile(r"<(?=\s*[/!?]?\s*[^\W\d])")
@@ -69,7 +70,7 @@ def encode(content: BriefContent) -> bytes:
 def decode(data: bytes) -> BriefContent | None:
     """Decode the content of a brief from JSON; return None if the JSON is not valid content."""
     with contextlib.suppress(ValueError, TypeError, RecursionError):
-        content = msgspec.json.decode(data, type=BriefContent)
+        content = typed_json.decode(data, BriefContent)
         ids = {line.id for line in content.lines}
         return content if len(ids) == len(content.lines) <= _MAX_LINES else None
     return None
@@ -113,8 +114,8 @@ def render_line(key: str, text: str, shown: int) -> str:
 
 
 def escape_tags(text: str) -> str:
-    """Return the text with each "<" that could begin a tag replaced by "&lt;"."""
-    return _TAG_START.sub("&lt;", text)
+    """Return the text with each bracket that could begin a tag replaced by "&lt;"."""
+    return _TAG_START.sub("&lt;", neutralize(text))
 
 
 def shorten(text: str, length: int) -> str:

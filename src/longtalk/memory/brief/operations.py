@@ -17,7 +17,7 @@ A card can take three forms, which may be mixed:
   because models that are asked for changes list only what is new. For a field declared `whole`, they replace all items.
 
 An empty value changes nothing, except with `!`, which clears the field whatever the value is. Each text is put on one
-line, lone surrogates are replaced, and card tags are neutralized. `apply` checks later whether the fields exist.
+line, lone surrogates are replaced, and tags are neutralized. `apply` checks later whether the fields exist.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from longtalk._util.lookalikes import neutralize
 from longtalk.memory.brief.lines import clean_line
 from longtalk.memory.brief.schema import RESERVED
-from longtalk.wires.card_tags import neutralize_tags
 
 _SIGNS = {"=": "set", "+": "add", "-": "remove", "~": "resolve", "!": "clear"}
 MAX_TEXTS = 300
@@ -148,14 +148,14 @@ def _parse_texts(value: object, where: str, refused: list[str]) -> tuple[str, ..
 
 
 def _clean_text(text: str) -> str:
-    """Return a text on one line, with card tags neutralized so that it can be sent to a model safely."""
-    return neutralize_tags(clean_line(text))
+    """Return a text on one line, with tags neutralized so that it can be sent to a model safely."""
+    return neutralize(clean_line(text))
 
 
 def _limit_values(values: list[T], refused: list[str]) -> list[T]:
     """Return the first `MAX_TEXTS` values. If there are more, add a sentence about that to `refused`."""
     if len(values) > MAX_TEXTS:
-        refused.append(f"Only the first {MAX_TEXTS} of {len(values)} values in a row were applied.")
+        refused.append(f"Only the first {MAX_TEXTS} of {len(values)} values in a list were applied.")
     return values[:MAX_TEXTS]
 
 
@@ -167,4 +167,4 @@ def quote(value: object) -> str:
     """Return a value as error messages show it: a string in quotes, cut to 40 characters; any other by its type."""
     if not isinstance(value, str):
         return _describe_type(value)
-    return repr(neutralize_tags(value[:40])) + "…" * (len(value) > 40)
+    return repr(neutralize(value[:40])) + "…" * (len(value) > 40)

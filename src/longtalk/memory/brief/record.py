@@ -21,13 +21,13 @@ from longtalk.transcript.transcript import Record, Transcript
 KIND = "memory"
 """The record kind of brief records."""
 CaptureMode: TypeAlias = Literal["sentinel", "tool"]
-"""How a model reports what to keep: in a card at the end of its answer, or by calling a tool."""
+"""How a model reports lines for the brief: in a card at the end of its answer, or by calling a tool."""
 CardKind: TypeAlias = Literal["", "small", "catch_up"]
-"""Which card to request: "" for none, "small" for one about this turn, "catch_up" for one about all that is missing."""
+"""Which card to request: "" for none, "small" for this turn, "catch_up" for everything that the brief lacks."""
 _MAX_LINES = 500
 """The maximum number of lines in a record. No schema allows more."""
 MAX_FAILED_REQUESTS = 2
-"""When the model has answered this many requests in a row without a card, a summary is requested instead."""
+"""The number of consecutive card requests without a card after which a summary is requested instead."""
 
 
 class CardTally(msgspec.Struct, frozen=True):
@@ -35,16 +35,19 @@ class CardTally(msgspec.Struct, frozen=True):
 
     WINDOW = 40
     MIN_REQUESTS = 20
-    """With fewer requests than this, `MAX_FAILED_SHARE` is not applied, because a single failure could exceed it."""
+    """The number of requests from which `MAX_FAILED_SHARE` applies.
+
+    Before, a single failure could exceed that share.
+    """
     MAX_FAILED_SHARE = 0.05
     """The share of failures above which the capture mode changes."""
     MAX_EARLY_FAILURES = 6
-    """With this many failures, if they are at least half of all requests, the mode changes before `MIN_REQUESTS`."""
+    """The number of failures that changes the mode before `MIN_REQUESTS`, if at least half of all requests failed."""
 
     marks: str = ""
     """One character per request, oldest first: `x` for a failure, `.` for a success."""
     refused: int = 0
-    """How many changes in cards and calls of the model were refused so far, such as those of unknown fields."""
+    """The number of changes that the model requested and that were refused so far, such as for unknown fields."""
 
     def with_outcome(self, *, failed: bool) -> CardTally:
         """Return the tally with the outcome of one more request added."""
@@ -81,7 +84,7 @@ class BriefRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     raw: int = 0
     """The position from which exchanges were sent unchanged when a card was last requested."""
     asks: int = 0
-    """How many requests in a row the model has answered without a card since `raw` last changed."""
+    """The number of consecutive requests that the model has answered without a card since `raw` last changed."""
     marks: str = ""
     """The outcomes of the last requests for cards, in the format of `CardTally.marks`."""
     capture_mode: CaptureMode | None = msgspec.field(default=None, name="way")
@@ -96,7 +99,7 @@ class BriefRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """The number of changes by the model that were refused so far."""
 
     def count_asks_since(self, raw: int) -> int:
-        """Return how many requests in a row failed while exchanges were sent unchanged from position `raw` on."""
+        """Return the number of consecutive card requests that failed while `raw` had this value."""
         return self.asks if self.raw == raw else 0
 
     @property
@@ -112,7 +115,7 @@ def read_brief_record(transcript: Transcript) -> BriefRecord:
 
 
 def read_brief_record_at(records: Iterable[Record], size: int) -> BriefRecord:
-    """Return the brief record as it was when the conversation had `size` entries and these records."""
+    """Return the brief record that was valid when the conversation had `size` entries and these records."""
     # Only the number of entries is needed here, so they are all marked as shed.
     missing = Ranges(entries=((0, size),) if size else ())
     return read_brief_record(Transcript(records=Standing(records), shed=missing))
@@ -124,7 +127,7 @@ def with_brief_record(transcript: Transcript, record: BriefRecord) -> Transcript
 
 
 def _is_consistent(record: BriefRecord, transcript: Transcript) -> bool:
-    """Return True if a brief record can belong to this conversation. An imported record may not fit."""
+    """Return True if the brief record can belong to this conversation. An imported record may belong to another."""
     ids = {line.id for line in record.content.lines}
     return (
         len(ids) == len(record.content.lines) <= _MAX_LINES

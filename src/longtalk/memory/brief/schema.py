@@ -62,7 +62,7 @@ class Field(msgspec.Struct, frozen=True):
     def _check_values(self) -> None:
         check_whole_number(self.cap, f"The cap of {self.name!r}", 1, _MAX_LINES if self.kind == "list" else 1)
         check_whole_number(self.floor, f"The floor of {self.name!r}", 0, self.cap)
-        check_whole_number(self.item, f"`item` of {self.name!r}, the tokens of an item,", 1, _MAX_TOKENS // 10)
+        check_whole_number(self.item, f"`item` of {self.name!r}, in tokens,", 1, _MAX_TOKENS // 10)
         check_whole_number(self.value, f"The value of {self.name!r}", 0, 10**6)
         if not isinstance(self.whole, bool):
             raise InputError(f"`whole` of {self.name!r} must be True or False, not {self.whole!r}.")
@@ -88,7 +88,10 @@ class Schema(msgspec.Struct, frozen=True):
         _check_answers(self.fields)
         lines = sum(field.cap for field in self.fields)
         if lines > _MAX_LINES:
-            raise InputError(f"The caps of all fields add up to {lines} lines, but a brief has at most {_MAX_LINES}.")
+            raise InputError(
+                f"The caps of all fields add up to {lines} lines, but a brief has at most {_MAX_LINES}: lower "
+                "some caps."
+            )
 
     def find(self, name: str) -> Field | None:
         """Return the field with this name or key, or None if the schema has no such field.
@@ -130,7 +133,9 @@ def _check_distinct(fields: tuple[Field, ...]) -> None:
         for name in (field.name, field.key):
             other = taken.setdefault(_normalize_name(name), field)
             if other is not field:
-                raise InputError(f"{name!r} names two fields, {other.name!r} and {field.name!r}: rename one.")
+                raise InputError(
+                    f"The fields {other.name!r} and {field.name!r} share the name or key {name!r}: rename one of them."
+                )
 
 
 def _check_answers(fields: tuple[Field, ...]) -> None:
@@ -158,7 +163,10 @@ GENERAL = Schema(
         Field("topics", key="topic", cap=6, item=8, value=1, whole=True),
     )
 )
-"""A schema for conversations on any subject. Its floors fit the default budget even if all items have full length."""
+"""A schema for conversations on any subject.
+
+Its floors fit the default budget even if every item has its full length.
+"""
 
 
 class Brief(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.operations import Operation, parse_operations, to_list
 from longtalk.memory.brief.record import BriefRecord, CaptureMode, CardKind, read_brief_record, with_brief_record
 from longtalk.memory.brief.schema import Brief
+from longtalk.memory.cards.echoes import ECHO, ForeignCards
 from longtalk.memory.cards.prompt import CATCH_UP, limit_tokens, read_card, render_card_prompt, render_instruction
 from longtalk.tokens import Counter
 from longtalk.tools import Tool, tool
@@ -104,17 +105,20 @@ def apply_cards(
 ) -> tuple[Transcript, bool]:
     """Update the brief with `cards`, the contents of the memory cards in the last answer.
 
-    `requested` is the kind of card that was requested, and `at` the time in milliseconds. Return the new transcript,
-    and whether any card was usable.
+    `requested` is the kind of card that was requested, and `at` the time in milliseconds. What repeats a card in the
+    text of a user or a tool is refused. Return the new transcript, and whether any card was usable.
     """
     is_usable = False
     dropped: tuple[Line, ...] = ()
+    foreign = ForeignCards(transcript)
     for content in cards:
         parsed = read_card(content)
         if isinstance(parsed, str):
             continue
-        operations = limit_tokens(parsed[0], counter, catch_up=requested == "catch_up")
-        refused = parsed[1] if len(operations) == len(parsed[0]) else [*parsed[1], "It is too long."]
+        own = foreign.remove_echoes(parsed[0], content)
+        operations = limit_tokens(own, counter, catch_up=requested == "catch_up")
+        refused = [*parsed[1], *([ECHO] if own != parsed[0] else [])]
+        refused += ["It is too long."] if len(operations) < len(own) else []
         updated = _apply_changes(
             transcript, operations, refused, config, counter, covers=True, at=at, already_dropped=dropped
         )
@@ -134,6 +138,8 @@ def apply_tool_call(
     refused ("" if it was accepted).
     """
     operations, refused = parse_operations(changes)
+    own = ForeignCards(transcript).remove_echoes(operations)
+    operations, refused = own, [*refused, *([ECHO] if own != operations else [])]
     updated, applied = _apply_changes(transcript, operations, refused, config, counter, covers=bool(requested), at=at)
     return updated, "" if applied else " ".join(refused) or "None of these changes could be applied."
 
@@ -149,11 +155,11 @@ def _apply_changes(
     at: int,
     already_dropped: tuple[Line, ...] = (),
 ) -> tuple[Transcript, bool]:
-    """Return the transcript with these operations applied to its brief, and whether any of them was not refused.
+    """Return the transcript with these operations applied to its brief, and whether at least one was accepted.
 
-    The record counts the refused ones. `refused` has the reasons why other parts of the card were refused. `covers`
-    says that the brief will then cover all entries. `already_dropped` has the lines that earlier cards of the same
-    answer dropped.
+    The record counts refused operations. `refused` has the reasons why other parts of the card were refused. If
+    `covers` is set, the brief covers all entries afterwards. `already_dropped` has the lines that earlier cards of the
+    same answer dropped.
     """
     record = read_brief_record(transcript)
     if refused and not operations:

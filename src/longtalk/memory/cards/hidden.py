@@ -1,6 +1,6 @@
-"""The calls of the memory tool in a conversation, which no view shows: neither streams nor history nor Markdown.
+"""Find the calls of the memory tool in a conversation, so that streams, history and Markdown can hide them.
 
-A call is the library's own, and not one of an app's tool with the same name, if its result is one of the texts below.
+An app may have a tool of the same name. A call is one of the library's own if its result is one of the texts below.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOT_NOTED = "Not noted: "
 
 
 def find_memory_calls(entries: Sequence[Entry]) -> dict[int, frozenset[str]]:
-    """Return the ids of the memory tool's calls, by the index of each answer that makes one and of each result."""
+    """Return the ids of the memory tool's calls, by the index of the answer that makes a call or of its result."""
     found: dict[int, set[str]] = {}
     open_calls: dict[str, int] = {}
     for i, entry in enumerate(entries):
@@ -35,7 +35,7 @@ def find_memory_calls(entries: Sequence[Entry]) -> dict[int, frozenset[str]]:
 
 
 def is_hidden(entry: Entry, ids: frozenset[str]) -> bool:
-    """Return True if an entry has nothing to show besides the calls with these ids, or is the result of one."""
+    """Return True if an entry only makes calls with these ids, or is the result of such a call."""
     if not ids or entry.role == "tool":
         return bool(ids)
     view = _read_view(entry)

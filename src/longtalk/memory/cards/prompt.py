@@ -94,7 +94,10 @@ def limit_tokens(changes: Sequence[Operation], counter: Counter, *, catch_up: bo
 
 
 def render_instruction(text: str, *, catch_up: bool) -> str:
-    """Return the instruction with `{scope}` replaced by what to note. If the text doesn't have it, add it."""
+    """Return the instruction with `{scope}` replaced by a description of what to note.
+
+    If it has no `{scope}`, append one.
+    """
     scope = CATCH_UP if catch_up else "what this turn changed"
     return text.replace("{scope}", scope) if "{scope}" in text else f"{text.rstrip()} Note {scope}."
 

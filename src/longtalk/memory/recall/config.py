@@ -18,7 +18,7 @@ class Recall(msgspec.Struct, frozen=True):
     budget: int = 1_000
     """The maximum number of tokens of recalled text, including the tag around it and dates; 0 turns recall off."""
     gate: bool = True
-    """Whether to spend only as much of the budget as the message needs, and none if nothing earlier fits it well."""
+    """Whether to use only as much of the budget as the message needs: nothing if no earlier entry matches it well."""
     meaning: bool = False
     """Whether to search by meaning as well as by words. This needs the extra `[recall]`."""
 

@@ -39,7 +39,7 @@ class Vectors:
     def find_nearest(self, text: str, most: int) -> list[tuple[int, float]]:
         """Return the indexes of the `most` added texts nearest to this one, nearest first, except those below average.
 
-        With each index comes the nearness of the text, scaled so that the nearest text has 1 and the average is 0.
+        Each index comes with the nearness of its text, on a scale from 0 (the average) to 1 (the nearest text).
         """
         for similarities in self._compare_all([text]):
             mean, nearest = float(similarities.mean()), float(similarities.max())
@@ -95,7 +95,7 @@ class Vectors:
 
 
 def pick_highest(values: Any, most: int) -> list[tuple[int, float]]:
-    """Return the indexes and values of the `most` highest numbers, highest first."""
+    """Return the highest values, at most `most` of them, each with its index, highest first."""
     return [(int(i), float(values[i])) for i in (-values).argsort(kind="stable")[:most]]
 
 

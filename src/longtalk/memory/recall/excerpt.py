@@ -1,9 +1,9 @@
 """Excerpts: select hits within a token budget, and render them in the order of the conversation.
 
-`select_hits` takes the hits that fit, best first, skips those that are too long, and finally cuts the best of those to
-fit. The final text is counted as a whole, so the budget is never exceeded. `render_hits` writes a line with the date
-for each day, followed by the speakers and their texts. A year or a speaker is not repeated as long as it stays the
-same. Gaps in a text are marked with "…".
+`select_hits` takes the hits that fit, best first, skips those that are too long, and finally cuts the best skipped hit
+to fit. The final text is counted as a whole, so the budget is never exceeded. `render_hits` writes a line with the date
+for each day, followed by the speakers and their texts. A year or a speaker is written only when it changes. Gaps in a
+text are marked with "…".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from longtalk.memory.recall.index import Hit, RecallIndex, Unit
 
 __all__ = ["render_hits", "select_hits"]
 
-_MAX_MISFITS = 60  # in a row, after which no more hits are tried
+_MAX_MISFITS = 60  # hits in a row that don't fit, after which no more are tried
 _MAX_ROUNDS = 3  # how often the remaining budget is filled again
 _MIN_CUT_TOKENS = 12  # a shorter excerpt would say nothing
 _DAY = 86_400

@@ -90,7 +90,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     length: float = 0.5
     """BM25's b: how much long texts are penalized."""
     borrow: tuple[tuple[int, float], ...] = ((-1, 0.7), (-2, 0.5), (1, 0.5), (2, 0.3))
-    """Pairs of an offset and a share: a unit borrows this share of the match of the neighbour at this offset."""
+    """Pairs of an offset and a factor: a unit borrows the score of the neighbour at this offset, times this factor."""
     assistant_lends: float = 0.3
     """Factor for scores that are borrowed from an assistant's message."""
     long_text: int = 320
@@ -143,7 +143,7 @@ class RecallIndex:
         self.size = size
         """If the index holds only some entries: the number of entries in the whole conversation, else 0."""
         self.shares: dict[str, float] = {}
-        """If the index holds only some entries: for each term of the query, the indexed share of its matches."""
+        """If the index has only some entries: for each term of the query, the share of its matches that it has."""
         self.vectors = Vectors() if meaning else None
         """The embedding vectors of all parts, by the number of the part; None without `meaning`."""
         self.words = Vectors() if meaning else None

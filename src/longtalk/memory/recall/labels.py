@@ -45,8 +45,8 @@ def get_searchable_text(entry: Entry) -> str:
 def find_quotes(entry: Entry, later: Sequence[Entry]) -> list[tuple[Entry, str]]:
     """Return the entries in `later` that may quote an entry, in a memory card or in a result of the `recall` tool.
 
-    A card or result may quote the entry if it has a word in common with it. With each returned entry comes the part
-    of its text that can be kept: an answer without its cards, and nothing of a result of the `recall` tool.
+    A card or result may quote the entry if they share a word. Each returned entry comes with the part of its text that
+    can be kept: an answer without its cards, and "" for a result of the `recall` tool.
     """
     from longtalk.memory.terms import extract_terms
 

@@ -117,7 +117,7 @@ def find_days(text: str, *, now: int = 0, years: range = range(0)) -> list[tuple
 
 
 def to_day_span(year: int, month: int, day: int) -> tuple[int, int] | None:
-    """Return the ordinals of the first and last day: of the month if `day` is 0, else twice the same day.
+    """Return the ordinals of the first and last day of a month (`day` is 0) or of a single day (both the same).
 
     Return None if there is no such date.
     """

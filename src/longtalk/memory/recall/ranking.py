@@ -1,8 +1,8 @@
 """The ranking of one query against a recall index. `index.py` explains what the score depends on and why.
 
 The score of a part is the sum of two numbers: `bases` has, for each unit, the score that it borrows from its
-neighbours, and `extras` has, for each part, what the part's own words add to that. So only the matching parts of a long
-message cause work.
+neighbours, and `extras` has, for each part, the additional score of its own words. So only the matching parts of a long
+message have to be processed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MAX_REFINED = 100  # best parts whose word pairs are compared with those of the
 _MAX_FEEDBACK_PARTS = 8  # best parts whose terms are added to the query
 _MAX_FEEDBACK_TERMS = 10  # terms to add to the query
 _MAX_NEAREST = 400  # parts that may count as near in meaning
-# How much of the query's weight the best match must reach: up to the first number, nothing of the budget is spent; from
+# How much of the query's weight the best match must reach: below the first number, none of the budget is spent; from
 # the second number on, all of it. The numbers are lower for a query that refers back or names a participant.
 _THRESHOLDS_BACK, _THRESHOLDS_NEW = (0.2, 0.4), (0.35, 0.6)
 _MIN_QUERY_WEIGHT = 1.3
-"""A query that does not refer back needs at least this weight, in units of a term that occurs only once.
+"""The minimum weight of a query that does not refer back, in units of a term that occurs only once.
 
 A query with less weight is treated as small talk.
 """
@@ -59,7 +59,7 @@ class Ranking:
         self._score_surroundings()
 
     def score_parts(self) -> list[tuple[int, float]]:
-        """Return the parts with a score, each with its score: those that match, and one-part units that only borrow."""
+        """Return each part that has a score, with its score: parts that match, and one-part units that only borrow."""
         extras, bases = self.extras, self.bases
         index, role_weights = self.index, self.role_weights
         part_units, first_parts = index.part_units, index.first_parts
@@ -91,7 +91,7 @@ class Ranking:
         return scored
 
     def _add_nearness(self, scored: list[tuple[int, float]]) -> list[tuple[int, float]]:
-        """Return the scores, scaled to at most 1, with the weighted nearness in meaning added.
+        """Return the scores, scaled to at most 1, with the weighted semantic similarity added.
 
         If the index has no vectors, the scores are returned unchanged.
         """
@@ -283,7 +283,7 @@ class Ranking:
             self._add_scores({term: self.weights.feedback})
 
     def _find_shared_terms(self, parts: list[tuple[int, float]], query_terms: set[int]) -> list[int]:
-        """Return the terms that weigh most in these parts, given with their scores, except the terms of the query."""
+        """Return the terms that weigh most in `parts` (each with its score), except the terms of the query."""
         shared: dict[int, float] = defaultdict(float)
         for part, score in parts:
             part_terms = self.index.terms[part]
@@ -318,7 +318,7 @@ class Ranking:
 
 
 def _score_key(scored: tuple[int, float]) -> tuple[float, int]:
-    """Return a sort key for a part and its score: the score, and for equal scores the earlier part is greater."""
+    """Return a sort key for a part and its score. The higher score is greater; of equal scores, the earlier part."""
     return scored[1], -scored[0]
 
 

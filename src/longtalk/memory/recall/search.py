@@ -40,9 +40,9 @@ def index_store(
     *,
     now: int = 0,
 ) -> RecallIndex:
-    """Return an index of the entries that may be relevant to the message, among the first `size` of a branch.
+    """Return an index of the entries, among the first `size` of a branch, that may be relevant to the message.
 
-    For recall by meaning, all of them are indexed. `now` is the time of the message in milliseconds.
+    For recall by meaning, all `size` entries are indexed. `now` is the time of the message in milliseconds.
     """
     names = (owner, conversation, branch)
     if config.meaning:
@@ -54,7 +54,7 @@ def index_store(
 def index_transcript(transcript: Transcript, message: str, config: Recall, *, now: int = 0) -> RecallIndex:
     """Return an index of the entries of a transcript that may be relevant to the message.
 
-    For recall by meaning, all of them are indexed. `now` is the time of the message in milliseconds.
+    For recall by meaning, all entries are indexed. `now` is the time of the message in milliseconds.
     """
     if not config.meaning:
         most = _get_max_candidates(config)
@@ -106,13 +106,13 @@ def render_recalled(
     if limit <= 0:
         return Recalled()
     ranked = rank(index, message, now=now // 1000, exclude=exclude)
-    recalled = _render_within(index, ranked, int(limit * ranked.budget_share) if config.gate else limit, counter)
+    recalled = render_ranked(index, ranked, int(limit * ranked.budget_share) if config.gate else limit, counter)
     if isinstance(index, CachedIndex):
         _INDEX_CACHE.put(index)
     return recalled
 
 
-def _render_within(index: RecallIndex, ranked: RankedHits, limit: int, counter: Counter) -> Recalled:
+def render_ranked(index: RecallIndex, ranked: RankedHits, limit: int, counter: Counter) -> Recalled:
     """Return the best hits as text of at most `limit` tokens, including the tag."""
     budget = limit - counter.count(wrap_in_tag(TAG, ""))
     while budget > 0 and (chosen := select_hits(index, ranked.hits, budget, counter.count)):

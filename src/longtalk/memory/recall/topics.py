@@ -18,7 +18,7 @@ from longtalk.memory.terms import extract_terms_with_words
 __all__ = ["PAUSE", "Topic", "TopicTracker", "find_topics"]
 
 PAUSE = 3 * 3600
-"""A new session begins after this many seconds without a message."""
+"""The number of seconds without a message after which a new session begins."""
 _WINDOW_MESSAGES = 8  # the last messages, whose terms define the current topic
 _MIN_TERMS = 4  # a message with fewer distinct terms does not begin a topic
 _MIN_SHARED = 0.2  # a message begins a topic if it has less than this share of its terms in common with the window

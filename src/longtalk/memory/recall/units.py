@@ -7,20 +7,16 @@ an instruction.
 
 from __future__ import annotations
 
-import re
-
 from longtalk._util import json_bytes
-from longtalk.memory.recall.config import TAG
+from longtalk._util.lookalikes import neutralize
 from longtalk.memory.recall.index import Unit
 from longtalk.memory.recall.labels import read_card_labels
 from longtalk.transcript.pack import Entry
 from longtalk.wires import text_if_readable
-from longtalk.wires.card_tags import neutralize_tags
 
 __all__ = ["escape_tags", "to_unit"]
 
 _ROLES = frozenset(("user", "assistant", "event"))
-_TAG = re.compile(rf"<(?=\s*/?\s*({TAG}|memory|brief|outline|summary|earlier_\w+|instruction|system|event)\b)", re.I)
 _MAX_NAME_CHARS = 64  # characters of a name
 
 
@@ -35,8 +31,8 @@ def to_unit(position: int, entry: Entry) -> Unit | None:
 
 
 def escape_tags(text: str) -> str:
-    """Return a text with tags escaped, so that none can close the tag around the text or look like a memory card."""
-    return _TAG.sub("&lt;", neutralize_tags(text)) if "<" in text else text
+    """Return a text in which nothing reads as a tag of Longtalk's, and nothing can close the tag around it."""
+    return neutralize(text)
 
 
 def _read_speaker_name(entry: Entry) -> str:

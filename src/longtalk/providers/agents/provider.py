@@ -13,9 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-import msgspec
-
-from longtalk._util import json_bytes
+from longtalk._util import json_bytes, typed_json
 from longtalk._util.concurrency import Child, run_in_thread, run_shielded
 from longtalk.errors import InputError, ProviderError, StreamCut, Unreachable
 from longtalk.providers.agents.run import AgentRun, digest_session_location
@@ -35,7 +33,9 @@ class AsyncAgentProgram:
 
     def __init__(self, resolved: ResolvedModel, *, timeout: float | None = None) -> None:
         if not isinstance(resolved.wire, AgentWire):
-            raise InputError(f"{resolved.label} is not a command-line agent.")
+            raise InputError(
+                f"{resolved.label} is not a command-line agent: use claude-cli:, gemini-cli: or codex-cli:."
+            )
         if resolved.model.startswith("-"):
             raise InputError(f"{resolved.model!r} is an option, not a model: pass it with the option arguments=[…].")
         self.label = resolved.label
@@ -56,7 +56,7 @@ class AsyncAgentProgram:
             await run_shielded(events.aclose)
 
     async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
-        command = msgspec.json.decode(body, type=AgentCommand)
+        command = typed_json.decode(body, AgentCommand)
         with contextlib.closing(AgentRun(self._agent, command, self._access)) as run, run.redactor:
             self.redactor = run.redactor
             await run_in_thread(run.open)
@@ -113,7 +113,7 @@ class AsyncAgentProgram:
         """Return the error for a run that ended without an answer."""
         ended = "it closed its output" if status is None else f"it exited with status {status}"
         if run.broken:
-            return StreamCut(f"The output of {self.label} ended in the middle of a line.")
+            return StreamCut(f"The output of {self.label} ended in the middle of a line, so its answer is incomplete.")
         message = run.error_output() or f"{ended} and printed no error message."
         code = "401" if NOT_LOGGED_IN.search(message) else "invalid_request"
         body = json_bytes.encode({"code": code, "message": message})

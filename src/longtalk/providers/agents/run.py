@@ -229,7 +229,7 @@ def _find_program(cli: AgentCli) -> str:
 
 def _check_folder(cwd: str | None) -> str | None:
     if cwd is not None and not os.path.isdir(cwd):
-        raise InputError(f"The folder {cwd!r} was not found: set the option 'cwd' to an existing one.")
+        raise InputError(f"The folder {cwd!r} was not found: set the option 'cwd' to an existing folder.")
     return cwd
 
 

@@ -65,7 +65,7 @@ class AsyncLiteLLM:
             finally:
                 await run_shielded(lambda: _close(chunks))
         if not reader.has_content:
-            raise BadAnswer(f"{self.label} sent an empty stream.")
+            raise BadAnswer(f"{self.label} sent a stream without an answer.")
         if reader.finished:
             yield b"[DONE]"
 

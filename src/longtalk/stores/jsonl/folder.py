@@ -1,10 +1,11 @@
 """Append-only files of lines: their names, locks and writes, and their recovery after a crash.
 
-Lines are written in *groups*, each group in one write. The last line of a group closes the group: it ends with the
-number of lines before it and a checksum of the whole group, `…,"lines":3,"sum":"0a1b2c3d"}`. A reader stops after the
-last complete group. Bytes after that belong to a write that is in progress or was interrupted; the next writer moves an
-interrupted write to a separate file. If the content differs in any other way from what was written, `Damaged` is
-raised, with the file and the line; damaged lines are never skipped.
+Lines are written in groups, each in one write (see `groups.py`). The next writer moves an interrupted write to a
+separate file.
+
+A writer notes in the lock file how long the file is after its write, with a checksum (`Acknowledged`). The note shows
+if the end of the file is cut off later. It may be older than the file, after a crash between the two writes, but not
+newer. A writer that finds a note which contradicts the file leaves it there, so that the damage stays visible.
 """
 
 from __future__ import annotations
@@ -14,29 +15,30 @@ import io
 import os
 import re
 import sys
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from weakref import WeakSet
 
 import msgspec
 
-from longtalk._util import json_bytes
-from longtalk._util.private_files import make_private_folder, open_private
+from longtalk._util import typed_json
+from longtalk._util.private_files import make_private_folder, open_or_create_private, open_private
 from longtalk._util.processes import on_fork
-from longtalk.stores.jsonl.errors import Damaged, describe_os_error, translates_os_errors
+from longtalk.stores.jsonl.errors import describe_os_error, translates_os_errors
+from longtalk.stores.jsonl.groups import START, Point
 from longtalk.transcript.transcript import new_id, now
 
 T = TypeVar("T")
 
 SUFFIX = ".jsonl"
 
-_CLOSING = re.compile(rb',"lines":(\d{1,9}),"sum":"([0-9a-f]{8})"\}')
 _PLAIN = re.compile(rb"[a-z0-9_-]")
 _RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)[0-9]")
 _MAX_NAME = 100
+_NOTE_SIZE = 120
+"""The size of a note in bytes, without its newline. Notes of one size replace each other in one write."""
 
 
 class InterruptedWrite(msgspec.Struct, frozen=True):
@@ -50,12 +52,18 @@ class InterruptedWrite(msgspec.Struct, frozen=True):
     at: int
 
 
-class Group(NamedTuple):
-    """Lines that were written together. The last line closes the group."""
+class Acknowledged(msgspec.Struct, frozen=True):
+    """The note in a lock file: how long the file was after the last write that was acknowledged."""
 
-    first: int
-    """The number of the group's first line in the file."""
-    lines: list[bytes]
+    file: str
+    """The id of the file. It changes when a redaction replaces the file."""
+    size: int
+    crc: str = msgspec.field(name="sum")
+    """The checksum of the first `size` bytes."""
+
+    @property
+    def point(self) -> Point:
+        return Point(self.size, int(self.crc, 16))
 
 
 def to_file_name(id: str) -> str:  # noqa: A002
@@ -103,87 +111,6 @@ def read_first_line(path: Path) -> bytes:
         raise describe_os_error(path, "read", problem) from problem
 
 
-def format_group(lines: Sequence[bytes], close: bytes) -> bytes:
-    """Return the bytes of a group: its lines, then the JSON object `close` with line count and checksum added."""
-    data = b"".join([line + b"\n" for line in lines]) + close[:-1] + b',"lines":%d' % len(lines)
-    return b'%s,"sum":"%08x"}\n' % (data, zlib.crc32(data))
-
-
-def strip_closing(line: bytes) -> bytes:
-    """Return the JSON object in a group's closing line, without the line count and checksum."""
-    closing = _match_closing(line)
-    return line[: closing.start()] + b"}" if closing else line
-
-
-def parse_groups(data: bytes, path: Path, line: int) -> tuple[list[Group], int]:
-    """Return the complete groups in `data` and their total size in bytes.
-
-    `data` is the content of the file `path` from line number `line` on. Raises `Damaged` if a group has a wrong line
-    count or checksum, or if the data after the last complete group can't be an interrupted write.
-    """
-    found: list[Group] = []
-    start = offset = 0
-    lines: list[bytes] = []
-    while (end := data.find(b"\n", offset)) >= 0:
-        lines.append(data[offset:end])
-        offset = end + 1
-        closing = _match_closing(lines[-1])
-        if closing is None:
-            continue
-        if not _is_intact(data[start:end], closing, len(lines)):
-            if offset == len(data) and _has_blank_blocks(data[start:]):
-                return found, start
-            raise _locate_damage(lines, path, line)
-        found.append(Group(line, lines))
-        line, lines, start = line + len(lines), [], offset
-    if not _has_blank_blocks(data[start:]):
-        # An interrupted write leaves whole lines, none of which closes a group, and perhaps part of a line.
-        for number, each in enumerate(lines, line):
-            if "lines" in _parse_members(each, path, number):
-                raise Damaged(path, number, "it closes a commit, but has no valid line count and checksum")
-    return found, start
-
-
-def _has_blank_blocks(data: bytes) -> bool:
-    """Return whether the data contains blocks of zero bytes, which a power cut during a write can leave."""
-    return bytes(64) in data or data[:1] == b"\0" or data[-1:] == b"\0"
-
-
-def _match_closing(line: bytes) -> re.Match[bytes] | None:
-    """Match the line count and checksum at the end of a line. Return None if the line doesn't close a group."""
-    # Inside a JSON string the quotes would be escaped, so this is a member. Only one bracket may follow it.
-    at = line.rfind(b',"lines":')
-    return _CLOSING.fullmatch(line, at) if at > 0 else None
-
-
-def _is_intact(data: bytes, closing: re.Match[bytes], lines: int) -> bool:
-    before = data[: data.rindex(b',"sum":"')]
-    return int(closing[1]) == lines - 1 and zlib.crc32(before) == int(closing[2], 16)
-
-
-def _locate_damage(lines: list[bytes], path: Path, first: int) -> Damaged:
-    """Return the error for a group with a wrong line count or checksum.
-
-    The error names the first line that can't be parsed or, if all lines can be parsed, the last line of the group.
-    """
-    for number, line in enumerate(lines, first):
-        try:
-            _parse_members(line, path, number)
-        except Damaged as problem:
-            return problem
-    last = first + len(lines) - 1
-    return Damaged(path, last, f"the line count or checksum of the commit in lines {first} to {last} is wrong")
-
-
-def _parse_members(line: bytes, path: Path, number: int) -> dict[str, bytes]:
-    """Return the members of the JSON object in a line. Raise `Damaged` if the line can't be parsed."""
-    try:
-        line.decode()
-        return json_bytes.fields(line)
-    except ValueError as problem:
-        raise Damaged(path, number, f"it is not a JSON object in UTF-8 ({problem})") from None
-
-
 class Log:
     """An append-only file of lines, with its lock file and the interrupted writes that were moved out of it."""
 
@@ -192,6 +119,8 @@ class Log:
         self._folder = folder
         self._name = name
         self._lock = folder / f"{name}.lock"
+        self._held: io.FileIO | None = None
+        """The lock file, while this object has it locked."""
 
     @translates_os_errors("read")
     def exists(self) -> bool:
@@ -221,8 +150,10 @@ class Log:
                 if not self._is_current_lock(file.fileno()):
                     continue
                 try:
+                    self._held = file
                     return work()
                 finally:
+                    self._held = None
                     with suppress(OSError):
                         if not self.path.exists():
                             self._lock.unlink()
@@ -231,7 +162,7 @@ class Log:
     def _open_lock(self) -> io.FileIO:
         while True:
             try:
-                return open_private(self._lock, "ab")
+                return open_or_create_private(self._lock)
             except FileNotFoundError:
                 try:
                     make_private_folder(self._folder)
@@ -246,6 +177,35 @@ class Log:
             return os.path.samestat(os.fstat(file), os.stat(self._lock))
         except FileNotFoundError:
             return False
+
+    def read_note(self) -> Acknowledged | None:
+        """Return the note of the last writer, or None if there is none that can be read."""
+        try:
+            with open_private(self._lock, "rb") as file:
+                return _parse_note(file)
+        except OSError:
+            return None
+
+    def acknowledge(self, file: str, before: Point, after: Point) -> None:
+        """Note in the lock file that a write is acknowledged. The caller must have locked the file.
+
+        `file` is the id of the file, which has grown from the point `before` to the point `after`. The note is left as
+        it is if it contradicts the file, and if it can't be written: it may be older than the file.
+        """
+        with suppress(OSError):
+            if self._held is None:
+                return
+            note = _parse_note(self._held)
+            if note is not None and note.file == file and note.point not in (before, self._find_point(note.size)):
+                return
+            data = msgspec.json.encode(Acknowledged(file, after.size, f"{after.crc:08x}"))
+            self._held.seek(0)
+            _write(self._held, data.ljust(_NOTE_SIZE) + b"\n")
+
+    def _find_point(self, size: int) -> Point:
+        """Return the point after the first `size` bytes of the file, or after all of them if it is shorter."""
+        with open_private(self.path, "rb") as file:
+            return START.advance(file.read(size))
 
     @translates_os_errors("read")
     def read(self, header: bytes, offset: int) -> tuple[int, bytes] | None:
@@ -303,6 +263,9 @@ class Log:
     @translates_os_errors("deleted")
     def remove(self) -> None:
         """Delete the file, and the interrupted writes that were moved out of it."""
+        if self._held is not None:
+            # The file is not missed after a crash that leaves the lock file.
+            self._held.truncate(0)
         self.path.unlink(missing_ok=True)
         self._remove_side_files()
 
@@ -314,6 +277,15 @@ class Log:
     def _make_side_path(self, label: str) -> Path:
         """Return a new path next to the file, such as `talk.torn-1700000000000-0a1b`."""
         return self._folder / f"{self._name}.{label}-{now()}-{new_id()[:4]}"
+
+
+def _parse_note(file: io.FileIO) -> Acknowledged | None:
+    file.seek(0)
+    try:
+        note = typed_json.decode(file.read(2 * _NOTE_SIZE), Acknowledged)
+        return note if note.point.size >= 0 else None
+    except ValueError:
+        return None
 
 
 def _create(path: Path, data: bytes) -> None:
@@ -354,6 +326,8 @@ if sys.platform == "win32":
     import msvcrt
 
     def _lock_file(file: int) -> None:
+        # A byte that is locked can't be read. Lock one that is not part of the note.
+        os.lseek(file, 1 << 30, os.SEEK_SET)
         while True:
             # The call fails if it has waited for ten seconds: try again.
             with suppress(OSError):

@@ -119,7 +119,7 @@ class CommitLine(_Line, tag="commit"):
 
 
 class LeaseLine(_Line, tag="lease"):
-    """The line for the renewal of a lease. It is a group of its own."""
+    """The line for the renewal of a lease. It forms a separate group."""
 
     branch: str
     token: int
@@ -127,7 +127,7 @@ class LeaseLine(_Line, tag="lease"):
 
 
 class MetaLine(_Line, tag="meta"):
-    """The line for new metadata of the conversation or of an entry. It is a group of its own."""
+    """The line for new metadata of the conversation or of an entry. It forms a separate group."""
 
     entry: str | None = None
     meta: Raw = EMPTY_JSON
@@ -135,7 +135,7 @@ class MetaLine(_Line, tag="meta"):
 
 
 class RedactLine(_Line, tag="redact"):
-    """The line for a redaction. It is a group of its own; the lines before it already contain the entry's new JSON."""
+    """The line for a redaction. It forms a separate group; the lines before it already contain the entry's new JSON."""
 
     entry: str
     at: int

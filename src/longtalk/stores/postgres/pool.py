@@ -119,6 +119,17 @@ class Pool:
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a pooler such as PgBouncer sits before the server. False before the first connection."""
+        return bool(self._is_pooled)
+
+    @property
+    def errors(self) -> type[Exception]:
+        """The class of all errors that a connection raises."""
+        error: type[Exception] = self._psycopg.Error
+        return error
+
     def __repr__(self) -> str:
         """Return the host, port and database name, without the password."""
         host, port, name, user = (self._parameters.get(key) for key in ("host", "port", "dbname", "user"))
@@ -193,6 +204,13 @@ class Pool:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
+        return self.connect()
+
+    def connect(self) -> Connection:
+        """Return a new connection for the caller's own use, in addition to those of the pool.
+
+        The caller ends it with `disconnect`. Raises `ConnectionLost` if it can't be opened.
+        """
         try:
             connection: Connection = self._psycopg.connect(
                 **{"connect_timeout": CONNECT_TIMEOUT, **self._parameters, "client_encoding": "utf8"}, autocommit=True
@@ -233,6 +251,11 @@ class Pool:
             if not self._closed and connection.pgconn.transaction_status == idle:
                 self._idle.append(connection)
                 return
+        self.disconnect(connection)
+
+    def disconnect(self, connection: Connection) -> None:
+        """Close a connection that is in use."""
+        with self._lock:
             self._all.discard(connection)
         connection.close()
 

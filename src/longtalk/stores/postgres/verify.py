@@ -7,7 +7,7 @@ from typing import Any
 
 from longtalk.stores._rows import meta_from_json
 from longtalk.stores.postgres.rows import decode_holder, unescape_text
-from longtalk.transcript.pack import checksum
+from longtalk.transcript.pack import has_checksum
 
 _VALUES: dict[str, tuple[str, Callable[[bytes], object]]] = {
     "branch": ("the lease of branch", decode_holder),
@@ -34,7 +34,7 @@ def find_problems(rows: Iterable[tuple[Any, ...]]) -> list[str]:
             if position != ends[segment]:
                 found.append(f"entries are missing before position {position}")
             ends[segment] = position + 1
-            if number != checksum(data):
+            if not has_checksum(data, number):
                 found.append(f"the entry at position {position} has a wrong checksum")
         else:
             description, decode = _VALUES[kind]

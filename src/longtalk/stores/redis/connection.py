@@ -70,8 +70,8 @@ class NotReplicated(StoreError):
 class Client:
     """Connections to all nodes. Threads can share this object; a forked process opens its own connections.
 
-    `patience` is how many seconds a call keeps retrying. With `replicas`, each change waits up to `wait_ms`
-    milliseconds until that many replicas acknowledge it.
+    `patience` is the number of seconds for which a call keeps retrying. With `replicas`, each change waits up to
+    `wait_ms` milliseconds until that many replicas acknowledge it.
     """
 
     def __init__(self, url: str, *, patience: float, replicas: int, wait_ms: int) -> None:
@@ -101,6 +101,7 @@ class Client:
         self._idle: dict[Address, list[Any]] = {}
         self._slots: list[Address] | None = None
         """The node that serves each slot, or None before the first contact. A single server serves all slots."""
+        self._masters: tuple[list[Address] | None, list[Address]] = (None, [])
         self._cluster = False
         self._known_nodes: list[Address] = list(self._address.addresses)
         self._closed = False
@@ -274,9 +275,30 @@ class Client:
         return self._connection_class(host=node[0], port=node[1], **self._address.settings)
 
     def _log_and_suppress(self) -> AbstractContextManager[None]:
-        """Suppress errors of a node: the commands are sent again, and then raise what is still wrong."""
-        errors = (self._library.exceptions.RedisError, OSError)
-        return log_and_suppress("a Redis node failed", *errors, level=logging.DEBUG)
+        """Suppress errors of a node. The commands are sent again, and any remaining problem is raised then."""
+        return log_and_suppress("a Redis node failed", *self.errors, level=logging.DEBUG)
+
+    # Connections beside those for batches
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """The classes of the errors that a connection raises."""
+        return (self._library.exceptions.RedisError, OSError)
+
+    def connect(self, node: Address) -> Any:
+        """Return a new connection to a node for the caller's own use. The caller must disconnect it."""
+        connection = self._connection_class(host=node[0], port=node[1], **self._address.settings)
+        connection.connect()
+        return connection
+
+    def find_masters(self, *, refresh: bool = False) -> list[Address]:
+        """Return the nodes that serve slots, as last known, or with `refresh` as the servers report them now."""
+        self._find_node(b"")
+        if refresh:
+            self._refresh_slots()
+        if self._masters[0] is not self._slots:
+            self._masters = self._slots, sorted({*(self._slots or [])})
+        return self._masters[1]
 
     # The map of slots to nodes
 

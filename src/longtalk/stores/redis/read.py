@@ -1,7 +1,7 @@
 """The read methods of the Redis store.
 
 Entries are read with plain commands, never by a script. Reading from a path of one segment takes one round trip. A read
-that needs more round trips ends with a check that the conversation wasn't deleted and created again meanwhile.
+that needs more round trips ends with a check that the conversation wasn't deleted and created again in the meantime.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Reader:
     def _read_consistently(self, keys: Keys, read_from: Callable[[Tree | None], _Result]) -> _Result:
         """Call `read_from` with the tree of a conversation, or None if it doesn't exist, and return the result.
 
-        If the conversation is deleted or replaced by a new one with the same id meanwhile, start over.
+        If the conversation is deleted, or replaced by a new one with the same id, in the meantime, start over.
         """
         while True:
             tree = self._read_tree(keys)
@@ -133,7 +133,7 @@ class Reader:
         if any(len(values) != span.stop - span.start for span, values in zip(spans, parts, strict=True)):
             current = self._read_tree(keys)
             if current is not None and current.born == tree.born:
-                raise Damaged("entries are missing")
+                raise Damaged("some entries are missing")
             raise ConversationGone
         return parts
 

@@ -19,7 +19,7 @@ from longtalk.stores.redis.tree import (
     decode_turn,
     decode_turn_start,
 )
-from longtalk.transcript.pack import checksum
+from longtalk.transcript.pack import has_checksum
 
 PAGE = 1000
 """The number of entries read per request."""
@@ -103,7 +103,7 @@ def _check_entries(client: Client, keys: Keys, segment: int, start: int, ids: li
                 continue
             if parent and before != parent:
                 yield f"the parent of the entry at position {position} is not the entry before it"
-            if crc != checksum(native):
+            if not has_checksum(native, crc):
                 yield f"the entry at position {position} has a wrong checksum"
             parent = f"{turn}-{number}"
             ids.append(parent)

@@ -6,23 +6,24 @@ Each function runs inside the caller's transaction and only reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from longtalk.stores._paths import Span, clip
 from longtalk.stores._rows import meta_from_json
 from longtalk.stores.base import BranchHead, KeyedRequest, KeyedTurn, Lease
-from longtalk.stores.sqlite.database import Database
+from longtalk.stores.sqlite.checksums import is_intact
+from longtalk.stores.sqlite.database import DamagedData, Database
 from longtalk.stores.sqlite.paths import read_pack, read_path, to_key, to_position
-from longtalk.stores.sqlite.records import HeadRecords, decode_latest, decode_record, read_records
+from longtalk.stores.sqlite.records import RECORD_ROWS, HeadRecords, decode_latest, decode_rows
 from longtalk.stores.sqlite.turns import TURN_DATA, StoredTurn, decode_turn, find_turn_start, join_turns
 
 decode_lease = msgspec.msgpack.Decoder(Lease).decode
 
 _BRANCH = f"""
 SELECT c.id, c.created, b.id, b.revision, b.segment, b.base, b.size, b.entry, b.turn, b.records, b.token, b.lease,
-    b.sealed, b.loose, b.updated, b.latest, b.stale, c.active, {TURN_DATA}
+    b.sealed, b.loose, b.updated, b.written, b.latest, b.checksum, b.stale, c.active, {TURN_DATA}, {RECORD_ROWS}
 FROM conversations c LEFT JOIN branches b ON b.conversation = c.id AND b.name = ? {join_turns("b.turn")}
 WHERE c.owner = ? AND c.name = ?
 """  # noqa: S608
@@ -30,9 +31,6 @@ _REQUESTS = f"""
 SELECT r.key, r.body, r.branch, {TURN_DATA}, r.place, r.turn, c.id
 FROM conversations c JOIN requests r ON r.conversation = c.id {join_turns("r.turn")}
 WHERE c.owner = ? AND c.name = ?
-"""  # noqa: S608
-_TURNS = f"""
-SELECT k.name, {TURN_DATA} FROM turn_keys k {join_turns("k.id")} WHERE k.conversation = ? AND {TURN_DATA} IS NOT NULL
 """  # noqa: S608
 
 
@@ -61,17 +59,22 @@ class Branch(msgspec.Struct, frozen=True):
     loose: int
     """The size, in bytes of JSON, of the segment's entries that are still rows, from the position `sealed` on."""
     updated: int
+    written: int
+    """The number of entries that were ever added to the branch."""
     latest: bytes | None
     """The records of the head that have no row of their own, encoded. They are newer than those in `records`."""
+    checksum: int | None
     stale: bool
     """Whether the path may have entries that are not indexed for search."""
     active: bool
     """Whether the conversation is marked as active."""
     turn_data: bytes | None
     """The last turn on the path, encoded, or None if there is no turn."""
+    record_rows: str | None
+    """The rows of the records in `records`, as `decode_rows` reads them; None if there are none."""
 
 
-class Tip(NamedTuple):
+class Tip(msgspec.Struct, frozen=True):
     """The end of the path that a commit appends to."""
 
     segment: int
@@ -103,7 +106,18 @@ def read_branch(db: Database, owner: str, conversation: str, name: str) -> tuple
     return row[0], None if row[2] is None else Branch(name, *row)
 
 
-def read_head(db: Database, branch: Branch, *, records: bool = True) -> BranchHead:
+def check_branch(branch: Branch) -> None:
+    """Raise `DamagedData` if the row of a branch has a wrong checksum."""
+    row = (
+        *(branch.checksum, branch.conversation, branch.name, branch.revision, branch.segment, branch.base, branch.size),
+        *(branch.entry, branch.turn, branch.records, branch.latest, branch.token, branch.lease, branch.sealed),
+        *(branch.loose, branch.updated, branch.written),
+    )
+    if not is_intact(*row):
+        raise DamagedData(f"the row of branch {branch.name!r} has a wrong checksum")
+
+
+def read_head(branch: Branch, *, records: bool = True) -> BranchHead:
     """Return the head of a branch. With `records=False`, its records are left out."""
     return BranchHead(
         branch=branch.name,
@@ -113,39 +127,10 @@ def read_head(db: Database, branch: Branch, *, records: bool = True) -> BranchHe
         token=branch.token,
         lease=decode_lease(branch.lease) if branch.lease else None,
         turn=decode_turn(branch.turn_data) if branch.turn_data else None,
-        records=read_records(db, branch.records, branch.latest) if records else (),
+        records=(*decode_rows(branch.record_rows), *decode_latest(branch.latest)) if records else (),
         created=branch.created,
         updated=branch.updated,
     )
-
-
-def find_value_problems(db: Database, conversation: int) -> list[str]:
-    """Describe each turn, lease and record of a conversation that can't be decoded."""
-    problems: list[str] = []
-    for label, sql, decode in (
-        ("turn", _TURNS, decode_turn),
-        (
-            "the lease of branch",
-            "SELECT name, lease FROM branches WHERE conversation = ? AND lease IS NOT NULL",
-            decode_lease,
-        ),
-        (
-            "record",
-            "SELECT r.id, r.data FROM segments s JOIN records r ON r.segment = s.id WHERE s.conversation = ?",
-            decode_record,
-        ),
-        (
-            "a record of branch",
-            "SELECT name, latest FROM branches WHERE conversation = ? AND latest IS NOT NULL",
-            decode_latest,
-        ),
-    ):
-        for name, data in db.execute(sql, (conversation,)):
-            try:
-                decode(data)
-            except ValueError as problem:
-                problems.append(f"{label} {name!r} can't be decoded: {problem}")
-    return problems
 
 
 def read_metas(db: Database, path: Sequence[Span[int]], start: int, stop: int) -> dict[int, dict[str, Any]]:

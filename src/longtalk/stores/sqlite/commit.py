@@ -9,15 +9,17 @@ import msgspec
 
 from longtalk.stores._paths import Span, find_base
 from longtalk.stores._rows import to_ascii_json
-from longtalk.stores.base import BranchHead, Commit, HeadMoved, RequestKeyTaken
+from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedRequest, RequestKeyTaken
 from longtalk.stores.checks import check_commit, check_parents
 from longtalk.stores.sqlite.branches import (
     Branch,
     Tip,
+    check_branch,
     read_branch,
     read_head,
     read_last_entry_id,
 )
+from longtalk.stores.sqlite.checksums import compute_checksum, update_row
 from longtalk.stores.sqlite.conversations import insert_conversation, note_commit
 from longtalk.stores.sqlite.database import PENDING_PURGE, DamagedData, Database
 from longtalk.stores.sqlite.paths import MAX_PATH, MAX_ROW_BYTES, pack_oldest_rows, read_path, to_key
@@ -41,27 +43,28 @@ from longtalk.stores.sqlite.turns import (
     read_turn,
     store_turn_keys,
     update_turn,
+    with_checksums,
 )
-from longtalk.transcript.pack import Entry, checksum
+from longtalk.transcript.pack import Entry
 from longtalk.transcript.pack_index import MAX_COUNT
 from longtalk.transcript.record_kinds import kind_of
 
 _encode = msgspec.msgpack.Encoder().encode
 
 _INSERT_ENTRY = """
-INSERT INTO entries (key, turn, number, parent, kind, role, wire, at, mark, bound, tokens, native, crc,
-    turn_data, manifest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO entries (key, turn, number, parent, kind, role, wire, at, mark, bound, tokens, native,
+    checksum, turn_data, turn_checksum, manifest, manifest_checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _INSERT_BRANCH = f"""
-INSERT INTO branches (revision, stale, segment, base, size, entry, turn, records, latest, token, lease, sealed, loose,
-    updated, written, conversation, name)
-VALUES (1, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO branches (stale, conversation, name, revision, segment, base, size, entry, turn, records, latest, token,
+    lease, sealed, loose, updated, written, checksum)
+VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 RETURNING ({PENDING_PURGE})
 """  # noqa: S608
 _UPDATE_BRANCH = f"""
-UPDATE branches SET revision = revision + 1, segment = ?, base = ?, size = ?, entry = ?, turn = ?, records = ?,
-    latest = ?, token = ?, lease = ?, sealed = ?, loose = ?, updated = ?, written = written + ?
+UPDATE branches SET revision = ?, segment = ?, base = ?, size = ?, entry = ?, turn = ?, records = ?, latest = ?,
+    token = ?, lease = ?, sealed = ?, loose = ?, updated = ?, written = ?, checksum = ?
 WHERE id = ? AND revision = ?
 RETURNING ({PENDING_PURGE})
 """  # noqa: S608
@@ -71,16 +74,18 @@ _UPDATE_STALE_BRANCH = _UPDATE_BRANCH.replace("SET", "SET stale = 1,")
 def apply_commit(
     db: Database, owner: str, name: str, commit: Commit, *, compress: bool
 ) -> tuple[BranchHead, int | None]:
-    """Apply a commit. Return the new head of its branch and the value of `PENDING_PURGE`, which this saves a query for.
+    """Apply a commit. Return the new head of its branch, and the value of `PENDING_PURGE`, which saves another query.
 
     See `Store.write` for the exceptions. With `compress`, entries are compressed when they are moved into packs.
     """
     conversation, branch = read_branch(db, owner, name, commit.branch)
-    head = read_head(db, branch) if branch else None
+    head = read_head(branch) if branch else None
+    if branch is not None:
+        check_branch(branch)
     source = read_branch(db, owner, name, commit.source[0])[1] if commit.source and not branch else None
-    check_commit(head, commit, read_head(db, source, records=False) if source else None)
+    check_commit(head, commit, read_head(source, records=False) if source else None)
     if source and commit.source and commit.source_entry not in (None, _read_source_entry(db, source, commit)):
-        raise HeadMoved(read_head(db, source))
+        raise HeadMoved(read_head(source))
     meta = None if commit.meta is None else to_ascii_json(commit.meta)
     if conversation is None:
         conversation = insert_conversation(db, owner, name, commit.at, meta)
@@ -99,28 +104,18 @@ def apply_commit(
     token = max(head.token if head else 0, commit.lease.token if commit.lease else 0)
     lease = _encode(commit.lease) if commit.lease else None
     stale = bool(commit.entries) or branch is None or tip.segment != branch.segment
+    written = len(commit.entries) + (branch.written if branch else 0)
     row = (
-        *(
-            tip.segment,
-            tip.base,
-            size,
-            last,
-            turn and turn.id,
-            records.ids,
-            records.latest,
-            token,
-            lease,
-            sealed,
-            loose,
-        ),
-        *(commit.at, len(commit.entries)),
+        *(commit.expect + 1, tip.segment, tip.base, size, last, turn and turn.id, records.ids, records.latest, token),
+        *(lease, sealed, loose, commit.at, written),
     )
+    checksum = compute_checksum(conversation, commit.branch, *row)
     if branch is None:
-        returned = db.execute(_INSERT_BRANCH, (*row, conversation, commit.branch)).fetchall()
+        returned = db.execute(_INSERT_BRANCH, (conversation, commit.branch, *row, checksum)).fetchall()
     else:
         # SQLite writes an index if the update names one of its columns, even if its value stays the same.
         update = _UPDATE_BRANCH if branch.stale or not stale else _UPDATE_STALE_BRANCH
-        returned = db.execute(update, (*row, branch.id, commit.expect)).fetchall()
+        returned = db.execute(update, (*row, checksum, branch.id, commit.expect)).fetchall()
     if len(returned) != 1:
         raise DamagedData(f"the row of branch {commit.branch!r} changed during a transaction")
     if shared or late:
@@ -149,8 +144,7 @@ def refresh_heads(db: Database, conversation: int, *, skip: str | None = None) -
     for id, segment, size in rows:  # noqa: A001
         path = read_path(db, segment, size)
         turn = read_last_turn(db, path)
-        row = find_head_record_ids(db, path), turn and turn.id, id
-        db.execute("UPDATE branches SET records = ?, turn = ? WHERE id = ?", row)
+        update_row(db, "branches", id, records=find_head_record_ids(db, path), turn=turn and turn.id)
 
 
 def _read_source_entry(db: Database, source: Branch, commit: Commit) -> str | None:
@@ -197,8 +191,10 @@ def _prepare_tip(
 
 
 def _insert_segment(db: Database, conversation: int, up: int | None, base: int) -> int:
+    row = conversation, up, base
     db.execute(
-        "INSERT INTO segments (conversation, up, base, indexed) VALUES (?, ?, ?, ?)", (conversation, up, base, base)
+        "INSERT INTO segments (conversation, up, base, indexed, checksum) VALUES (?, ?, ?, ?, ?)",
+        (*row, base, compute_checksum(*row)),
     )
     return db.last_insert_rowid()
 
@@ -208,11 +204,13 @@ def _isolate_own_records(db: Database, conversation: int, tip: Tip, commit: Comm
 
     This is needed if a record is meant for this branch only and another branch forks off after the record's position.
     """
+    if not commit.records:
+        return tip
     own = [placed.position for placed in commit.records if kind_of(placed.record.kind).own_branch_only]
     if not own or find_last_fork(db, conversation, tip.segment) <= min(own):
         return tip
     segment = _insert_segment(db, conversation, tip.segment, tip.size)
-    return tip._replace(segment=segment, base=tip.size, sealed=tip.size, loose=0)
+    return msgspec.structs.replace(tip, segment=segment, base=tip.size, sealed=tip.size, loose=0)
 
 
 def _store_entries(db: Database, conversation: int, tip: Tip, commit: Commit) -> tuple[StoredTurn | None, bool]:
@@ -233,39 +231,48 @@ def _store_entries(db: Database, conversation: int, tip: Tip, commit: Commit) ->
     fresh = store_turn_keys(db, conversation, tip.segment, runs, known)
     new, manifest = commit.turn, commit.manifest or None
     late = False
-    in_entry: dict[int, tuple[bytes | None, bytes | None]] = {}
+    in_entry: dict[int, tuple[bytes, int, bytes | None, int]] = {}
     if new is not None:
         old = known.get(new.id) or read_turn(db, conversation, new.id) or StoredTurn(-1, None)
         is_new = new.id in fresh
         late = old.data is None and not is_new
-        first = next((run.position for run in runs if run.turn == new.id), None)
+        first = None
+        for run in runs:
+            if run.turn == new.id:
+                first = run.position
+                break
         if late or (commit.request and not is_new):
             first = find_turn_start(db, old.id, read_path(db, tip.segment, size))
         if first is None and late:
             raise ValueError(f"turn {new.id!r} has no entries: commit it together with its first entry")
         if is_new and first is not None and len(commit.entries[first - tip.size].native) <= MAX_NATIVE:
-            known[new.id] = StoredTurn(old.id, encode_turn(new))
-            in_entry[first] = known[new.id].data, manifest
+            data = encode_turn(new)
+            known[new.id] = StoredTurn(old.id, data)
+            in_entry[first] = with_checksums(old.id, new.id, data, manifest)
         else:
             known[new.id] = update_turn(db, old, new, manifest)
-        _store_request(db, conversation, old.id, first, commit)
+        if commit.request is not None:
+            _store_request(db, conversation, old.id, first, commit.branch, commit.request)
     rows = []
     for position, (entry, number) in enumerate(zip(commit.entries, numbers, strict=True), tip.size):
-        rows.append(
-            (
-                *(to_key(tip.segment, position), entry.turn, number, entry.parent, entry.kind, entry.role, entry.wire),
-                *(entry.at, entry.mark, entry.bound, entry.tokens, entry.native, checksum(entry.native)),
-                *in_entry.get(position, (None, None)),
-            )
+        row = (
+            *(to_key(tip.segment, position), entry.turn, number, entry.parent, entry.kind, entry.role, entry.wire),
+            *(entry.at, entry.mark, entry.bound, entry.tokens, entry.native),
         )
+        rows.append((*row, compute_checksum(*row), *in_entry.get(position, (None, None, None, None))))
     db.executemany(_INSERT_ENTRY, rows)
     for i, meta in commit.entry_meta.items():
-        db.execute("INSERT INTO entry_meta VALUES (?, ?)", (to_key(tip.segment, tip.size + i), to_ascii_json(meta)))
+        meta_row = to_key(tip.segment, tip.size + i), to_ascii_json(meta)
+        db.execute("INSERT INTO entry_meta VALUES (?, ?, ?)", (*meta_row, compute_checksum(*meta_row)))
     if late:
         return read_last_turn(db, read_path(db, tip.segment, size)), True
-    last = next((known[run.turn] for run in reversed(runs) if known[run.turn].data), None)
-    if last is None and tip.turn is not None:
-        last = next((turn for turn in known.values() if turn.id == tip.turn.id), tip.turn)
+    for run in reversed(runs):
+        if known[run.turn].data:
+            return known[run.turn], False
+    last = tip.turn
+    for turn in known.values():
+        if last is not None and turn.id == last.id:
+            return turn, False
     return last, False
 
 
@@ -282,14 +289,14 @@ def _parse_entry_number(entry: Entry) -> int:
     return int(number)
 
 
-def _store_request(db: Database, conversation: int, turn: int, position: int | None, commit: Commit) -> None:
+def _store_request(
+    db: Database, conversation: int, turn: int, position: int | None, branch: str, request: KeyedRequest
+) -> None:
     """Store the idempotency key of a turn's request. Raise `RequestKeyTaken` if another turn has this key."""
-    request = commit.request
-    if request is None:
-        return
+    row = conversation, request.key, request.body, branch, turn, position or 0
     db.execute(
-        "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (conversation, key) DO NOTHING",
-        (conversation, request.key, request.body, commit.branch, turn, position or 0),
+        "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation, key) DO NOTHING",
+        (*row, compute_checksum(*row)),
     )
     sql = "SELECT turn FROM requests WHERE conversation = ? AND key = ?"
     if not db.changes() and db.execute(sql, (conversation, request.key)).get != turn:

@@ -16,6 +16,7 @@ from longtalk.stores._rows import meta_from_json
 from longtalk.stores.base import ConversationInfo
 from longtalk.stores.checks import meta_matches
 from longtalk.stores.sqlite.branches import Branch
+from longtalk.stores.sqlite.checksums import compute_checksum, update_row
 from longtalk.stores.sqlite.database import Database
 
 MAX_ACTIVE = 256
@@ -23,7 +24,7 @@ MAX_ACTIVE = 256
 
 _LATEST = 2**62
 _CHANGED = "max(updated, (SELECT max(b.updated) FROM branches b WHERE b.conversation = conversations.id))"
-_SETTLE = f"UPDATE conversations SET updated = {_CHANGED}, active = 0 WHERE owner = ? AND active"  # noqa: S608
+_SETTLED = f"SELECT id, {_CHANGED} FROM conversations WHERE owner = ? AND active"  # noqa: S608
 _LIST = f"""
 WITH changed AS MATERIALIZED (
     SELECT id, name, created, {_CHANGED} AS updated, meta FROM conversations WHERE owner = :owner AND active
@@ -85,10 +86,10 @@ def _make_info(db: Database, number: int, name: str, created: int, updated: int,
 def insert_conversation(db: Database, owner: str, name: str, at: int, meta: bytes | None) -> int:
     """Insert a conversation whose first commit is made at the time `at`, and return its row id."""
     _make_room(db, owner)
-    db.execute(
-        "INSERT INTO conversations (owner, name, created, updated, meta, active) VALUES (?, ?, ?, ?, ?, 1)",
-        (owner, name, at, at, meta or b"{}"),
-    )
+    row = (owner, name, at, at, meta or b"{}", 1)
+    columns = "owner, name, created, updated, meta, active, checksum"
+    sql = f"INSERT INTO conversations ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+    db.execute(sql, (*row, compute_checksum(*row)))
     return db.last_insert_rowid()
 
 
@@ -98,15 +99,19 @@ def note_commit(
     """Note that a commit is made at the time `at` on a branch, or on a new branch. Store `meta`, unless it is None."""
     if branch is None or not branch.active:
         _make_room(db, owner)
-        db.execute("UPDATE conversations SET active = 1 WHERE id = ? AND NOT active", (conversation,))
+        update_row(db, "conversations", conversation, active=1)
     if branch is not None and at < branch.updated:
         # The clock was set back, or the commit is a copy. The time of the last change doesn't go back.
-        db.execute("UPDATE conversations SET updated = max(updated, ?) WHERE id = ?", (branch.updated, conversation))
+        updated = db.execute(
+            "SELECT max(updated, ?) FROM conversations WHERE id = ?", (branch.updated, conversation)
+        ).get
+        update_row(db, "conversations", conversation, updated=updated)
     if meta is not None:
-        db.execute("UPDATE conversations SET meta = ? WHERE id = ?", (meta, conversation))
+        update_row(db, "conversations", conversation, meta=meta)
 
 
 def _make_room(db: Database, owner: str) -> None:
     """Settle the active conversations of an owner if one more would be too many."""
     if db.execute("SELECT count(*) FROM conversations WHERE owner = ? AND active", (owner,)).get >= MAX_ACTIVE:
-        db.execute(_SETTLE, (owner,))
+        for number, updated in db.execute(_SETTLED, (owner,)).fetchall():
+            update_row(db, "conversations", number, updated=updated, active=0)

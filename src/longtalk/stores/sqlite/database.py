@@ -16,14 +16,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import partial
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar
 
 import apsw
 import msgspec
 
-from longtalk._util.private_files import open_private
+from longtalk._util.private_files import create_private
 from longtalk._util.processes import on_fork
 from longtalk.errors import CorruptStore, InputError, LongtalkError, StoreError
 from longtalk.stores.sqlite.schema import APPLICATION, MIGRATIONS
@@ -37,6 +35,9 @@ BUSY_TIMEOUT = 10_000
 
 PENDING_PURGE = "SELECT value FROM settings WHERE name = 'owes'"
 """The query for the note that `note_pending_purge` left in the file."""
+
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+"""The exceptions that decoding damaged data may raise."""
 
 Synchronous = Literal["normal", "full"]
 T = TypeVar("T")
@@ -94,12 +95,15 @@ class File:
     def write_and_purge(self, work: Callable[[Database], tuple[T, int | None]]) -> T:
         """Do the same as `write`, for work that returns its result and the value of `PENDING_PURGE`."""
         # Ctrl-C interrupts only the main thread, so the main thread doesn't share transactions with other threads.
-        alone = self.synchronous != "full" or threading.current_thread() is threading.main_thread()
-        run = partial(self._run_alone, "BEGIN IMMEDIATE") if alone else self._write_together
-        result, pending = run(work)
+        result: T
+        if self.synchronous != "full" or threading.current_thread() is threading.main_thread():
+            with self.lock:
+                result, pending = self._run("BEGIN IMMEDIATE", work)
+        else:
+            result, pending = self._write_together(work)
         if pending:
             self.purge_log(wait=0)
-        return cast("T", result)
+        return result
 
     def _write_together(self, work: Callable[[Database], Any]) -> Any:
         """Run `work` in one transaction with the pending writes of other threads, to wait for the disk only once."""
@@ -147,14 +151,22 @@ class File:
                     f"{self.path} was moved or deleted while the store was open. This change was not saved; "
                     "put the file back, or open the store again."
                 )
-            return self._retry_while_locked(lambda: _run_transaction(db, begin, work))
+            try:
+                return _run_transaction(db, begin, work)
+            except (apsw.BusyError, apsw.LockedError):
+                return self._retry_while_locked(lambda: _run_transaction(db, begin, work))
         except UnicodeEncodeError as problem:
             raise InputError(
                 f"{problem.object[:60]!r} can't be stored: it has unpaired surrogates, which are not valid Unicode. "
                 "Remove them."
             ) from None
-        except (DamagedData, msgspec.DecodeError) as problem:
+        except (DamagedData, msgspec.DecodeError, UnicodeDecodeError) as problem:
             raise CorruptStore(f"{self.path} is damaged ({problem}). Restore it from a backup.") from None
+        except UNREADABLE as problem:
+            # A write raises ValueError for a commit that is invalid.
+            if begin != "BEGIN" and isinstance(problem, ValueError):
+                raise
+            raise CorruptStore(f"{self.path} is damaged ({problem!r}). Restore it from a backup.") from problem
         except apsw.TooBigError:
             raise InputError(
                 f"Can't store a value of more than 1 GB, SQLite's limit, in {self.path}. Use a smaller value."
@@ -204,7 +216,9 @@ class File:
             self.db = None
 
     def _open(self) -> Database:
-        _create_private(self.path)
+        if self.path != MEMORY:
+            # SQLite gives the files that it creates beside a database, such as its log, the same permissions.
+            create_private(self.path)
         db: Database = (connection := apsw.Connection(self.path))
         try:
             db.set_busy_timeout(BUSY_TIMEOUT)
@@ -284,7 +298,8 @@ class File:
             )
         if isinstance(problem, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)):
             return InputError(f"{path} can't be written ({problem}). Make the file and its folder writable.")
-        if isinstance(problem, apsw.CorruptError):
+        # The statements are right, so if SQLite refuses one, a value or the schema is damaged.
+        if isinstance(problem, (apsw.CorruptError, apsw.SQLError)):
             return CorruptStore(f"{path} is damaged ({problem}). Restore it from a backup.")
         if isinstance(problem, apsw.FullError):
             return StoreError(
@@ -315,20 +330,6 @@ def _run_transaction(db: Database, begin: str, work: Callable[[Database], T]) ->
     return result
 
 
-def _create_private(path: str) -> None:
-    """Create an empty file that only the user can access, unless the path exists.
-
-    SQLite gives the files that it creates next to a database, such as the write-ahead log, the database's permissions.
-    """
-    if path == MEMORY:
-        return
-    # Any error, such as a missing folder, is left to SQLite. An existing file isn't opened: closing it would release
-    # locks. For the same reason, no other thread may use a new file before it is closed.
-    with _creation, suppress(OSError):
-        open_private(path, "xb").close()
-
-
-_creation = threading.Lock()
 _files: dict[tuple[str, str], File] = {}
 _memory_files: list[File] = []
 _guard = threading.Lock()

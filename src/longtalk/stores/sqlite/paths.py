@@ -13,9 +13,10 @@ import msgspec
 
 from longtalk.stores._paths import Span, clip
 from longtalk.stores._rows import pack_from_rows
+from longtalk.stores.sqlite.checksums import compute_checksum, is_intact
 from longtalk.stores.sqlite.database import DamagedData, Database
 from longtalk.stores.sqlite.schema import POSITION_BITS
-from longtalk.transcript.pack import EMPTY, Entry, Pack, checksum, join_slices
+from longtalk.transcript.pack import EMPTY, Entry, Pack, join_slices
 from longtalk.transcript.pack_index import PackIndex, read_column
 
 MAX_ROW_BYTES = 128 * 1024
@@ -27,6 +28,7 @@ MAX_PATH = 1 << POSITION_BITS
 
 _COLUMNS = "turn, number, parent, kind, role, wire, at, mark, bound, tokens, native"
 _ROWS = f"SELECT {_COLUMNS} FROM entries WHERE key >= ? AND key < ? ORDER BY key"  # noqa: S608
+_CHECKED_ROWS = f"SELECT checksum, key, {_COLUMNS} FROM entries WHERE key >= ? AND key < ? ORDER BY key"  # noqa: S608
 _PACKS = """
 SELECT key, form, crc, columns, array FROM packs
 WHERE key < :stop AND key >= coalesce((SELECT max(key) FROM packs WHERE key >= :zero AND key <= :start), :start)
@@ -46,14 +48,9 @@ WITH RECURSIVE path (id, up, base, stop) AS (
 SELECT id, base, stop FROM path
 """
 _MOVE_TURNS = """
-INSERT INTO turns (id, name, data, manifest)
-SELECT key, turn, turn_data, manifest FROM entries WHERE key >= ? AND key < ? AND turn_data IS NOT NULL
-"""
-_NEEDED = """
-SELECT id, base, max(base,
-    coalesce((SELECT max(size) FROM branches b WHERE b.conversation = s.conversation AND b.segment = s.id), 0),
-    coalesce((SELECT max(base) FROM segments t WHERE t.conversation = s.conversation AND t.up = s.id), 0))
-FROM segments s WHERE conversation = ? ORDER BY id
+INSERT INTO turns (id, name, data, manifest, turn_checksum, manifest_checksum)
+SELECT key, turn, turn_data, manifest, turn_checksum, manifest_checksum FROM entries
+WHERE key >= ? AND key < ? AND turn_data IS NOT NULL
 """
 
 _index_decoder = msgspec.msgpack.Decoder(PackIndex)
@@ -191,19 +188,20 @@ def pack_oldest_rows(db: Database, segment: int, sealed: int, size: int, *, comp
 
 def _pack_rows(db: Database, start: int, stop: int, *, compress: bool) -> None:
     """Move the rows with the keys `start` to `stop - 1` into one pack, and the turns in them to the table `turns`."""
-    pack = pack_from_rows(db.execute(_ROWS, (start, stop)).fetchall())
+    rows = db.execute(_CHECKED_ROWS, (start, stop)).fetchall()
+    pack = pack_from_rows([row[2:] for row in rows])
     extra = dict(
         db.execute(
             "SELECT key - ?1, extra FROM entries WHERE key >= ?1 AND key < ?2 AND extra IS NOT NULL", (start, stop)
         ).fetchall()
     )
     data = bytes(pack.array)
+    row = start, len(pack), int(compress), pack.crc, _encode(pack.index)
+    # If an entry is damaged, so is its pack.
+    checksum = compute_checksum(*row) ^ (not all(is_intact(*each) for each in rows))
     db.execute(
-        "INSERT INTO packs (key, count, form, crc, extra, columns, array) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (
-            *(start, len(pack), int(compress), pack.crc),
-            *(_encode(extra) if extra else None, _encode(pack.index), compress_bytes(data) if compress else data),
-        ),
+        "INSERT INTO packs (key, count, form, crc, columns, checksum, extra, array) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (*row, checksum, _encode(extra) if extra else None, compress_bytes(data) if compress else data),
     )
     db.execute(_MOVE_TURNS, (start, stop))
     db.execute("DELETE FROM entries WHERE key >= ? AND key < ?", (start, stop))
@@ -220,50 +218,6 @@ def decode_pack(form: int, crc: int, columns: bytes, data: bytes) -> Pack:
     if len(data) != size:
         raise DamagedData(f"pack data has {len(data)} bytes instead of {size}")
     return Pack(index, data, crc)
-
-
-def find_entry_problems(db: Database, conversation: int) -> list[str]:
-    """Describe each problem in a conversation's entries: missing or unreadable entries, wrong checksums."""
-    problems: list[str] = []
-    for segment, base, stop in db.execute(_NEEDED, (conversation,)).fetchall():
-        bounds = to_key(segment, 0), to_key(segment + 1, 0)
-        # The key that the next entry must have; None after a pack that can't be read.
-        end: int | None = to_key(segment, base)
-        packs = db.execute(
-            "SELECT key, count, form, crc, columns, array FROM packs WHERE key >= ? AND key < ? ORDER BY key", bounds
-        )
-        for key, count, *row in packs:
-            problems += _describe_gap(end, key)
-            try:
-                _check_pack(decode_pack(*row), count)
-                end = key + count
-            except (DamagedData, ValueError, LookupError) as problem:
-                problems.append(f"the pack that begins at position {to_position(key)} is damaged: {problem}")
-                end = None
-        rows = db.execute("SELECT key, native, crc FROM entries WHERE key >= ? AND key < ? ORDER BY key", bounds)
-        for key, native, crc in rows:
-            problems += _describe_gap(end, key)
-            end = key + 1
-            if crc not in (None, checksum(native)):
-                problems.append(f"the entry at position {to_position(key)} has a wrong checksum")
-        if end is not None and end < to_key(segment, stop):
-            problems += _describe_gap(end, to_key(segment, stop))
-    return problems
-
-
-def _describe_gap(expected: int | None, key: int) -> list[str]:
-    """Describe the gap before `key` if it is not the `expected` key. If that is None (unknown), report no gap."""
-    return [] if expected in (None, key) else [f"entries are missing before position {to_position(key)}"]
-
-
-def _check_pack(pack: Pack, count: int) -> None:
-    """Raise `ValueError` or `LookupError` unless a pack has `count` readable entries and the right checksum."""
-    if len(pack) != count:
-        raise ValueError(f"it has {len(pack)} entries instead of {count}")
-    if pack.array[-1:] != b"]" or checksum(pack.array) != pack.crc:
-        raise ValueError("its checksum is wrong")
-    for i in range(count):
-        pack.entry(i)
 
 
 def compress_bytes(data: bytes) -> bytes:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from longtalk.stores._paths import Span, find_segment, list_head_records
 from longtalk.stores.base import Commit, PlacedRecord
 from longtalk.stores.checks import check_record_positions
+from longtalk.stores.sqlite.checksums import compute_checksum, update_row
 from longtalk.stores.sqlite.database import Database
 from longtalk.stores.sqlite.paths import read_path
 from longtalk.transcript.record_kinds import KINDS, kind_of
@@ -31,14 +31,26 @@ _encode = msgspec.msgpack.Encoder().encode
 _RECORDS = """
 SELECT place, data FROM records WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id
 """
-_INSERT = "INSERT INTO records (segment, place, kind, data) VALUES (?, ?, ?, ?)"
+_INSERT = """
+INSERT INTO records (id, segment, place, kind, data, checksum)
+SELECT id, ?, ?, ?, ?, ? + id FROM (SELECT coalesce(max(id), 0) + 1 AS id FROM records)
+"""
 _WITH_LATEST = """
 SELECT id, segment, size, records, latest FROM branches
 WHERE conversation = ? AND name IS NOT ? AND latest IS NOT NULL
 """
 
 
-class HeadRecords(NamedTuple):
+RECORD_ROWS = """
+CASE b.records WHEN '[]' THEN NULL ELSE (
+    SELECT group_concat(place || ' ' || hex(data), ',' ORDER BY id) FROM records
+    WHERE id IN (SELECT value FROM json_each(b.records))
+) END
+"""
+"""The rows of the records of the branch `b`, for a query that reads the branch: each commit would need another one."""
+
+
+class HeadRecords(msgspec.Struct, frozen=True):
     """The records of a branch head, oldest first."""
 
     ids: str
@@ -55,6 +67,12 @@ def read_records(db: Database, ids: str, latest: bytes | None) -> tuple[PlacedRe
     """Return the records of a head, oldest first: those with the row ids `ids`, a JSON array, and those in `latest`."""
     rows = db.execute(_RECORDS, (ids,)) if ids != "[]" else ()
     return tuple([PlacedRecord(decode_record(data), position) for position, data in (*rows, *_split_latest(latest))])
+
+
+def decode_rows(rows: str | None) -> list[PlacedRecord]:
+    """Decode the result of `RECORD_ROWS`. Raise `ValueError` if that is not possible."""
+    pairs = [row.split(" ") for row in rows.split(",")] if rows else []
+    return [PlacedRecord(decode_record(bytes.fromhex(data)), int(position)) for position, data in pairs]
 
 
 def decode_latest(latest: bytes | None) -> list[PlacedRecord]:
@@ -120,9 +138,15 @@ def move_latest_to_rows(db: Database, conversation: int, *, skip: str | None = N
         path = read_path(db, segment, size)
         rows = json.loads(ids)
         for position, data in _split_latest(latest):
-            db.execute(_INSERT, (find_segment(path, position), position, decode_record(data).kind, data))
-            rows.append(db.last_insert_rowid())
-        db.execute("UPDATE branches SET records = ?, latest = NULL WHERE id = ?", (json.dumps(rows), branch))
+            rows.append(_insert(db, find_segment(path, position), position, decode_record(data).kind, data))
+        update_row(db, "branches", branch, records=json.dumps(rows), latest=None)
+
+
+def _insert(db: Database, segment: int, position: int, kind: str, data: bytes) -> int:
+    """Insert a row and return its id."""
+    row = segment, position, kind, data
+    db.execute(_INSERT, (*row, compute_checksum(*row)))
+    return db.last_insert_rowid()
 
 
 def store_records(
@@ -137,7 +161,7 @@ def store_records(
         return head, False
     size = tip.stop + len(commit.entries)
     check_record_positions(commit.records, size)
-    ids = json.loads(head.ids)
+    ids = [] if head.ids == "[]" else json.loads(head.ids)
     rows = {id: placed for id, placed in zip(ids, head.placed, strict=False) if placed.record not in commit.obsolete}  # noqa: A001
     kinds = {placed.record.kind for placed in commit.records}
     held = zip(head.placed[len(ids) :], _split_latest(head.latest), strict=True)
@@ -164,8 +188,7 @@ def store_records(
         replaced = [id for id, old in rows.items() if kind.newest_only and old.record.kind == name]  # noqa: A001
         if i < len(as_rows):
             segment = tip.segment if kind.own_branch_only else find_segment(path, placed.position)
-            db.execute(_INSERT, (segment, placed.position, name, data))
-            rows[db.last_insert_rowid()] = placed
+            rows[_insert(db, segment, placed.position, name, data)] = placed
         else:
             latest = [each for each in latest if each[0].record.kind != name] + [(placed, data)]
         for id in replaced:  # noqa: A001
@@ -173,7 +196,8 @@ def store_records(
             if kind.may_discard_replaced and tip.start <= old.position >= last_fork:
                 db.execute("DELETE FROM records WHERE id = ?", (id,))
     encoded = _encode([(placed.position, data) for placed, data in latest]) if latest else None
-    return HeadRecords(json.dumps(list(rows)), encoded, (*rows.values(), *(placed for placed, _ in latest))), shared
+    row_ids = json.dumps(list(rows)) if rows else "[]"
+    return HeadRecords(row_ids, encoded, (*rows.values(), *[placed for placed, _ in latest])), shared
 
 
 def _find_first_for_branch(records: Sequence[PlacedRecord], size: int) -> int:
@@ -188,7 +212,7 @@ def _find_first_for_branch(records: Sequence[PlacedRecord], size: int) -> int:
 
 
 def _is_discardable(placed: PlacedRecord) -> bool:
-    """Return whether a record is of no use, to any branch, once a newer one of its kind replaces it."""
+    """Return whether a record is useless to every branch once a newer one of its kind replaces it."""
     kind = kind_of(placed.record.kind)
     # A record that quotes entries must have a row, in which a redaction finds it.
     return kind.newest_only and kind.may_discard_replaced and not kind.own_branch_only and not kind.quotes_entries

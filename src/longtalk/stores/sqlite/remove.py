@@ -14,6 +14,7 @@ from longtalk.stores._paths import Span
 from longtalk.stores._redaction import get_turn_id, redact_turn
 from longtalk.stores.base import DeletionReceipt
 from longtalk.stores.sqlite.branches import find_conversation_id
+from longtalk.stores.sqlite.checksums import COLUMNS, compute_checksum, is_intact, replace_checksum, update_row
 from longtalk.stores.sqlite.commit import refresh_heads
 from longtalk.stores.sqlite.conversations import count_entries
 from longtalk.stores.sqlite.database import Database, note_pending_purge
@@ -43,12 +44,19 @@ WITH RECURSIVE later (id) AS (
     SELECT s.id FROM later JOIN segments s ON s.conversation = :conversation AND s.up = later.id
 )
 """
-_TURNS = f"SELECT k.id, {TURN_DATA} FROM turn_keys k {join_turns('k.id')} WHERE k.conversation = ?"  # noqa: S608
+_TURNS = f"""
+SELECT k.id, {TURN_DATA}, k.name, coalesce(e.turn_checksum, t.turn_checksum) FROM turn_keys k {join_turns("k.id")}
+WHERE k.conversation = ?
+"""  # noqa: S608
 _TURN_RUNS = """
 SELECT id, number FROM turn_keys WHERE conversation = ?1 AND name = ?2 AND number IS NOT NULL
 UNION ALL
 SELECT r.key, r.number FROM turn_keys k JOIN runs r ON r.turn = k.id WHERE k.conversation = ?1 AND k.name = ?2
 """
+_REQUESTS = f"""
+SELECT checksum, {", ".join(COLUMNS["requests"])} FROM requests
+WHERE conversation = ?1 AND turn IN (SELECT id FROM turn_keys WHERE conversation = ?1 AND name = ?2)
+"""  # noqa: S608
 _QUOTES = "kind NOT IN (SELECT value FROM json_each(:not_quoting))"
 
 
@@ -63,7 +71,7 @@ def delete_conversation(db: Database, owner: str, name: str) -> DeletionReceipt 
         reset_index(db)
         segments = [(segment, base, base) for segment, base, _ in segments]
     records = count_latest(db, number)
-    turns = sum(data is not None for _, data in db.execute(_TURNS, (number,)))
+    turns = sum(data is not None for _, data, *_ in db.execute(_TURNS, (number,)))
     for segment, base, indexed in segments:
         remove_from_index(db, make_scope(owner, number), Span(segment, base, indexed))
         bounds = to_key(segment, 0), to_key(segment + 1, 0)
@@ -102,7 +110,8 @@ def redact_entry(db: Database, owner: str, name: str, entry: str, native: bytes)
         db.execute(f"DELETE FROM records WHERE segment = :segment AND place >= :place AND {_QUOTES}", where)  # noqa: S608
         db.execute(f"{_LATER_SEGMENTS} DELETE FROM records WHERE segment IN later AND {_QUOTES}", where)  # noqa: S608
     _redact_turns(db, number, get_turn_id(entry))
-    db.execute("UPDATE branches SET revision = revision + 1 WHERE conversation = ?", (number,))
+    for id, revision in db.execute("SELECT id, revision FROM branches WHERE conversation = ?", (number,)).fetchall():  # noqa: A001
+        update_row(db, "branches", id, revision=revision + 1)
     refresh_heads(db, number)
     note_pending_purge(db)
     return True
@@ -110,12 +119,16 @@ def redact_entry(db: Database, owner: str, name: str, entry: str, native: bytes)
 
 def _redact_turns(db: Database, conversation: int, turn: str) -> None:
     """Remove the texts of errors and the responses of a conversation, and the digests of the requests for one turn."""
-    for old in [StoredTurn(*row) for row in db.execute(_TURNS, (conversation,)).fetchall()]:
-        stored = decode_turn(old.data) if old.data else None
-        if stored and (redacted := redact_turn(stored)) != stored:
-            update_turn(db, old, redacted, None)
-    named = "SELECT id FROM turn_keys WHERE conversation = ?1 AND name = ?2"
-    db.execute(f"UPDATE requests SET body = '' WHERE conversation = ?1 AND turn IN ({named})", (conversation, turn))  # noqa: S608
+    for id, data, name, old in db.execute(_TURNS, (conversation,)).fetchall():  # noqa: A001
+        if data is None:
+            continue
+        stored = decode_turn(data)
+        if (redacted := redact_turn(stored)) != stored:
+            update_turn(db, StoredTurn(id, data), redacted, None, damaged=not is_intact(old, id, name, data))
+    for old, *before in db.execute(_REQUESTS, (conversation, turn)).fetchall():
+        new = replace_checksum(old, before, [*before[:2], "", *before[3:]])
+        sql = "UPDATE requests SET body = '', checksum = ? WHERE conversation = ? AND key = ?"
+        db.execute(sql, (new, *before[:2]))
 
 
 def find_entry_keys(db: Database, conversation: int | None, entry: str) -> list[int]:
@@ -134,14 +147,13 @@ def _has_id(db: Database, key: int, entry: str) -> bool:
     if row is not None:
         return entry == f"{row[0]}-{row[1]}"
     pack = _find_pack_row(db, key)
-    return pack is not None and decode_pack(*pack[2:]).entry(key - pack[0]).id == entry
+    return pack is not None and decode_pack(*pack[2:6]).entry(key - pack[0]).id == entry
 
 
-def _find_pack_row(db: Database, key: int) -> tuple[int, int, int, int, bytes, bytes] | None:
+def _find_pack_row(db: Database, key: int) -> tuple[int, int, int, int, bytes, bytes, int | None] | None:
     """Return the row of the pack that contains the entry with this key, or None if no pack contains it."""
-    row: tuple[int, int, int, int, bytes, bytes] | None = db.execute(
-        "SELECT key, count, form, crc, columns, array FROM packs WHERE key <= ? ORDER BY key DESC LIMIT 1", (key,)
-    ).fetchone()
+    sql = "SELECT key, count, form, crc, columns, array, checksum FROM packs WHERE key <= ? ORDER BY key DESC LIMIT 1"
+    row: tuple[int, int, int, int, bytes, bytes, int | None] | None = db.execute(sql, (key,)).fetchone()
     return row if row is not None and key < row[0] + row[1] else None
 
 
@@ -152,9 +164,14 @@ def _replace_entry(db: Database, scope: str, key: int, native: bytes) -> None:
     indexed = position < db.execute("SELECT indexed FROM segments WHERE id = ?", (segment,)).get
     if indexed:
         remove_from_index(db, scope, span)
-    db.execute("UPDATE entries SET native = ?, crc = ? WHERE key = ?", (native, checksum(native), key))
-    if not db.changes():
+    columns = ", ".join(COLUMNS["entries"])
+    row = db.execute(f"SELECT checksum, {columns} FROM entries WHERE key = ?", (key,)).fetchone()  # noqa: S608
+    if row is None:
         _replace_in_pack(db, key, native)
+    else:
+        old, *before = row
+        sql = "UPDATE entries SET native = ?, crc = NULL, checksum = ? WHERE key = ?"
+        db.execute(sql, (native, replace_checksum(old, before, [*before[:-1], native]), key))
     if indexed:
         add_to_index(db, scope, span)
 
@@ -164,8 +181,9 @@ def _replace_in_pack(db: Database, key: int, native: bytes) -> None:
     row = _find_pack_row(db, key)
     if row is None:
         return
-    first, _, form, crc, columns, data = row
+    first, count, form, crc, columns, data, old = row
     array = bytes(decode_pack(form, crc, columns, data).array)
+    is_damaged = checksum(array) != crc or not is_intact(old, first, count, form, crc, columns)
     # Decode the index as a list, so that columns that a newer version added are kept.
     index = msgspec.msgpack.decode(columns)
     sizes = read_column("I", index[_SIZES])
@@ -174,7 +192,8 @@ def _replace_in_pack(db: Database, key: int, native: bytes) -> None:
     array = array[:start] + native + array[start + sizes[i] - 1 :]
     sizes[i] = len(native) + 1
     index[_SIZES] = pack_column(sizes)
+    new = first, count, form, checksum(array), msgspec.msgpack.encode(index)
     db.execute(
-        "UPDATE packs SET crc = ?, columns = ?, array = ? WHERE key = ?",
-        (checksum(array), msgspec.msgpack.encode(index), compress_bytes(array) if form else array, first),
+        "UPDATE packs SET crc = ?, columns = ?, checksum = ?, array = ? WHERE key = ?",
+        (*new[3:], compute_checksum(*new) ^ is_damaged, compress_bytes(array) if form else array, first),
     )

@@ -189,5 +189,23 @@ ALTER TABLE entries ADD COLUMN turn_data BLOB; -- the `Turn` that begins with th
 ALTER TABLE entries ADD COLUMN manifest BLOB;
 """
 
-MIGRATIONS = (_FIRST, _SECOND, _THIRD)
+_CHECKSUMS = """
+-- A checksum of each row (see `checksums.py`). NULL in rows of earlier versions.
+ALTER TABLE conversations ADD COLUMN checksum INTEGER;
+ALTER TABLE branches ADD COLUMN checksum INTEGER;
+ALTER TABLE segments ADD COLUMN checksum INTEGER;
+ALTER TABLE entries ADD COLUMN checksum INTEGER; -- includes the JSON, so `crc` is NULL
+ALTER TABLE entries ADD COLUMN turn_checksum INTEGER;
+ALTER TABLE entries ADD COLUMN manifest_checksum INTEGER;
+ALTER TABLE packs ADD COLUMN checksum INTEGER;
+ALTER TABLE entry_meta ADD COLUMN checksum INTEGER;
+ALTER TABLE turns ADD COLUMN turn_checksum INTEGER;
+ALTER TABLE turns ADD COLUMN manifest_checksum INTEGER;
+ALTER TABLE runs ADD COLUMN checksum INTEGER;
+ALTER TABLE turn_keys ADD COLUMN checksum INTEGER;
+ALTER TABLE requests ADD COLUMN checksum INTEGER;
+ALTER TABLE records ADD COLUMN checksum INTEGER;
+"""
+
+MIGRATIONS = (_FIRST, _SECOND, _THIRD, _CHECKSUMS)
 """The SQL that upgrades the schema to each version. Append new migrations; existing ones must keep their effect."""

@@ -10,7 +10,9 @@ starts a new segment and copies nothing. Each method is one transaction, and con
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -33,20 +35,21 @@ from longtalk.stores.base import (
 from longtalk.stores.sqlite.branches import (
     decode_lease,
     find_conversation_id,
-    find_value_problems,
     read_branch,
     read_head,
     read_keyed_turns,
     read_metas,
 )
+from longtalk.stores.sqlite.checksums import compute_checksum, update_row
 from longtalk.stores.sqlite.commit import apply_commit
 from longtalk.stores.sqlite.conversations import list_conversations, read_info
 from longtalk.stores.sqlite.database import Database, File, Synchronous, acquire_file, release_file
-from longtalk.stores.sqlite.paths import find_entry_problems, read_pack, read_path, read_ranges
+from longtalk.stores.sqlite.paths import read_pack, read_path, read_ranges
 from longtalk.stores.sqlite.records import read_all_records
 from longtalk.stores.sqlite.remove import delete_conversation, find_entry_keys, redact_entry
 from longtalk.stores.sqlite.search import find_candidates, find_matches, index_batch, is_stale, make_scope
 from longtalk.stores.sqlite.turns import join_turns, read_manifests, read_turns
+from longtalk.stores.sqlite.verify import find_file_damage, find_problems, find_strays, find_uncovered
 from longtalk.transcript.pack import EMPTY, Entry, Pack
 from longtalk.transcript.transcript import Turn
 
@@ -54,6 +57,11 @@ __all__ = ["SQLite", "StoreError"]
 
 _encode = msgspec.msgpack.Encoder().encode
 
+_PAUSE = 20
+"""How many times as long as a check of the whole file `verify` waits before the next one.
+
+Otherwise, verifying each conversation of a file would take time that grows with the square of the file's size.
+"""
 _MANIFEST = f"""
 SELECT coalesce(e.manifest, t.manifest) FROM conversations c
 JOIN turn_keys k ON k.conversation = c.id AND k.name = ? {join_turns("k.id")} WHERE c.owner = ? AND c.name = ?
@@ -79,6 +87,8 @@ class SQLite(ClosedOnExit):
 
         False with `synchronous="full"`, because several threads can then share one wait for the disk.
         """
+        self._next_file_check = 0.0
+        """When `verify` may check the whole file again, by the monotonic clock."""
         self._shared_file: File | None = acquire_file(os.fspath(path), synchronous)
 
     def __repr__(self) -> str:
@@ -95,7 +105,7 @@ class SQLite(ClosedOnExit):
     def head(self, owner: str, conversation: str, branch: str = MAIN) -> BranchHead | None:
         def work(db: Database) -> BranchHead | None:
             _, found = read_branch(db, owner, conversation, branch)
-            return read_head(db, found) if found else None
+            return read_head(found) if found else None
 
         return self._file.read(work)
 
@@ -166,7 +176,7 @@ class SQLite(ClosedOnExit):
                 (owner, conversation),
             )
             found = [read_branch(db, owner, conversation, name)[1] for (name,) in names.fetchall()]
-            return [read_head(db, each, records=False) for each in found if each]
+            return [read_head(each, records=False) for each in found if each]
 
         return self._file.read(work)
 
@@ -213,7 +223,7 @@ class SQLite(ClosedOnExit):
 
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         return self._file.write_and_purge(
-            lambda db: apply_commit(db, owner, conversation, commit, compress=self._compress)
+            partial(apply_commit, owner=owner, name=conversation, commit=commit, compress=self._compress)
         )
 
     def renew(self, owner: str, conversation: str, branch: str, token: int, until: int) -> bool:
@@ -223,7 +233,7 @@ class SQLite(ClosedOnExit):
             if not found or not lease or lease.token != token:
                 return False
             renewed = _encode(msgspec.structs.replace(lease, until=until))
-            db.execute("UPDATE branches SET lease = ? WHERE id = ?", (renewed, found.id))
+            update_row(db, "branches", found.id, lease=renewed)
             return True
 
         return self._file.write(work)
@@ -234,11 +244,14 @@ class SQLite(ClosedOnExit):
         def work(db: Database) -> bool:
             number = find_conversation_id(db, owner, conversation)
             if entry is None:
-                db.execute("UPDATE conversations SET meta = ? WHERE id = ?", (data, number))
+                if number is not None:
+                    update_row(db, "conversations", number, meta=data)
                 return number is not None
             keys = find_entry_keys(db, number, entry)
             for key in keys:
-                db.execute("INSERT OR REPLACE INTO entry_meta VALUES (?, ?)", (key, data))
+                db.execute(
+                    "INSERT OR REPLACE INTO entry_meta VALUES (?, ?, ?)", (key, data, compute_checksum(key, data))
+                )
             return bool(keys)
 
         return self._file.write(work)
@@ -257,8 +270,23 @@ class SQLite(ClosedOnExit):
 
     def verify(self, owner: str, conversation: str) -> list[str]:
         def work(db: Database) -> list[str]:
+            found = find_problems(db, owner, conversation)
+            start = time.monotonic()
+            if start >= self._next_file_check:
+                damage = find_file_damage(db)
+                found += [*damage.problems, *find_strays(db, damage.rows, owner, conversation)]
+                if not damage.problems and not damage.rows:
+                    self._next_file_check = start + _PAUSE * (time.monotonic() - start)
+            return found
+
+        return self._file.read(work)
+
+    def uncovered(self, owner: str, conversation: str) -> list[str]:
+        """Return a description of each part of a conversation that was written before rows had checksums."""
+
+        def work(db: Database) -> list[str]:
             number = find_conversation_id(db, owner, conversation)
-            return [*find_entry_problems(db, number), *find_value_problems(db, number)] if number is not None else []
+            return find_uncovered(db, number) if number is not None else []
 
         return self._file.read(work)
 

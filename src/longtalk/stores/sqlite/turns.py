@@ -13,12 +13,13 @@ Each function runs inside the caller's transaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
 from longtalk.stores._paths import Span, clip
 from longtalk.stores.base import Commit
+from longtalk.stores.sqlite.checksums import compute_checksum
 from longtalk.stores.sqlite.database import Database
 from longtalk.stores.sqlite.paths import MAX_PATH, split_key, to_key, to_position
 from longtalk.transcript.transcript import Turn
@@ -29,7 +30,8 @@ MAX_NATIVE = 2048
 TURN_DATA = "coalesce(e.turn_data, t.data)"
 """The encoded turn, in a query with `join_turns`."""
 
-_decode = msgspec.msgpack.Decoder(Turn).decode
+decode_turn = msgspec.msgpack.Decoder(Turn).decode
+"""Decodes a turn. Raises `ValueError` if that is not possible."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -40,14 +42,19 @@ def join_turns(id: str) -> str:  # noqa: A002
 
 _TURN = f"SELECT k.id, {TURN_DATA} FROM turn_keys k {join_turns('k.id')} WHERE k.conversation = ? AND k.name = ?"  # noqa: S608
 _INSERT_KEY = """
-INSERT INTO turn_keys (conversation, name, id, number) VALUES (?, ?, ?, ?) ON CONFLICT (conversation, name) DO NOTHING
+INSERT INTO turn_keys (conversation, name, id, number, checksum) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (conversation, name) DO NOTHING
 """
 _UPDATE_IN_ENTRY = """
-UPDATE entries SET turn_data = ?, manifest = coalesce(?, manifest) WHERE key = ? AND turn_data IS NOT NULL
+UPDATE entries SET turn_data = ?1, turn_checksum = ?2, manifest = coalesce(?3, manifest),
+    manifest_checksum = iif(?3 IS NULL, manifest_checksum, ?4)
+WHERE key = ?5 AND turn_data IS NOT NULL
 """
 _UPSERT = """
-INSERT INTO turns (data, manifest, id, name) VALUES (?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET data = excluded.data, manifest = coalesce(excluded.manifest, manifest)
+INSERT INTO turns (data, turn_checksum, manifest, manifest_checksum, id, name) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET data = excluded.data, turn_checksum = excluded.turn_checksum,
+    manifest = coalesce(excluded.manifest, manifest),
+    manifest_checksum = iif(excluded.manifest IS NULL, manifest_checksum, excluded.manifest_checksum)
 """
 _LAST_TURN = f"""
 SELECT key, key, turn_data FROM entries WHERE key >= ?1 AND key < ?2 AND turn_data IS NOT NULL
@@ -74,7 +81,7 @@ _COLUMNS = {"data": _TURNS.format(in_entry="turn_data", in_turn="data")}
 _COLUMNS["manifest"] = _TURNS.format(in_entry="manifest", in_turn="manifest")
 
 
-class Run(NamedTuple):
+class Run(msgspec.Struct, frozen=True):
     """A sequence of entries of one turn with consecutive numbers, on one segment."""
 
     position: int
@@ -84,7 +91,7 @@ class Run(NamedTuple):
     """The number of the first entry in its turn."""
 
 
-class StoredTurn(NamedTuple):
+class StoredTurn(msgspec.Struct, frozen=True):
     """A turn of a conversation."""
 
     id: int
@@ -93,11 +100,6 @@ class StoredTurn(NamedTuple):
 
 
 # Reading
-
-
-def decode_turn(data: bytes) -> Turn:
-    """Decode a turn. Raise `ValueError` if that is not possible."""
-    return _decode(data)
 
 
 def read_turn(db: Database, conversation: int, name: str) -> StoredTurn | None:
@@ -178,34 +180,52 @@ def store_turn_keys(
     """
     fresh = set()
     others = []
-    for position, name, number in runs:
-        key = to_key(segment, position)
+    for run in runs:
+        key, name, number = to_key(segment, run.position), run.turn, run.number
         if name not in known:
-            db.execute(_INSERT_KEY, (conversation, name, key, number))
+            row = conversation, name, key, number
+            db.execute(_INSERT_KEY, (*row, compute_checksum(*row)))
             if db.changes():
                 fresh.add(name)
                 known[name] = StoredTurn(key, None)
                 continue
             known[name] = read_turn(db, conversation, name) or StoredTurn(key, None)
-        others.append((key, known[name].id, number))
-    db.executemany("INSERT INTO runs VALUES (?, ?, ?)", others)
+        other = key, known[name].id, number
+        others.append((*other, compute_checksum(*other)))
+    db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?)", others)
     return fresh
 
 
-def update_turn(db: Database, old: StoredTurn, turn: Turn, manifest: bytes | None) -> StoredTurn:
+def update_turn(
+    db: Database, old: StoredTurn, turn: Turn, manifest: bytes | None, *, damaged: bool = False
+) -> StoredTurn:
     """Store a turn whose first entry is stored already. Return the turn as it is stored.
 
-    `old` is the stored version of the turn. If `manifest` is None, the stored manifest is kept.
+    `old` is the stored version of the turn. If `manifest` is None, the stored manifest is kept. With `damaged`, the
+    turn keeps a wrong checksum.
     """
     data = encode_turn(turn, old.data)
-    db.execute(_UPDATE_IN_ENTRY, (data, manifest, old.id))
+    row = with_checksums(old.id, turn.id, data, manifest, damaged=damaged)
+    db.execute(_UPDATE_IN_ENTRY, (*row, old.id))
     if not db.changes():
-        db.execute(_UPSERT, (data, manifest, old.id, turn.id))
+        db.execute(_UPSERT, (*row, old.id, turn.id))
     return StoredTurn(old.id, data)
 
 
+def with_checksums(
+    id: int,  # noqa: A002
+    name: str,
+    data: bytes,
+    manifest: bytes | None,
+    *,
+    damaged: bool = False,
+) -> tuple[bytes, int, bytes | None, int]:
+    """Return a turn and its manifest, encoded, each followed by its checksum. If `damaged`, the turn's is wrong."""
+    return data, compute_checksum(id, name, data) ^ damaged, manifest, compute_checksum(id, manifest)
+
+
 def encode_turn(turn: Turn, stored: bytes | None = None) -> bytes:
-    """Encode a turn. Keep fields that a newer version of Longtalk added to `stored`, the version it replaces."""
+    """Encode a turn. If it replaces `stored`, keep the fields there that a newer version of Longtalk has written."""
     data = _encode(turn)
     if stored is None or stored[0] == data[0]:
         return data

@@ -79,3 +79,33 @@ def times_before_1970_are_refused(harness: Harness) -> None:
     assert_equal(harness.store.info(harness.owner, conversation.id), None, "the conversation that was refused")
     conversation.write(**turn)
     assert_equal(conversation.texts(), ["a"], "the texts")
+
+
+_ALIKE = (
+    *("resume", "Resume", "r\u00e9sum\u00e9", "re\u0301sume\u0301", "RE\u0301SUME\u0301"),  # case, composed, decomposed
+    *("\u0440esume", "r\u0435sume", "resum\u212e", "\uff52esume"),  # Cyrillic, a symbol, full width
+    *("resume ", " resume", "resume\u00a0", "resume.", "resume\t"),  # what is often trimmed
+    *("res\u200bume", "res\u200dume", "res\u00adume", "\u200fresume", "\ufeffresume"),  # invisible
+    *("ss", "\u00df", "\u1e9e", "fi", "\ufb01", "i", "\u0131", "I", "\u0130", "k", "\u212a"),  # case folding
+    *("2", "\u00b2", "\u0662", "IV", "\u2163"),  # compatibility forms
+    *("\uac00", "\u1100\u1161", "q\u0323\u0307", "q\u0307\u0323"),  # syllables, the order of marks
+    *("a/b", "a\u2215b", "a%2fb", "a\\b", "a:b", "..", "con", "CON"),  # what file systems treat in their own way
+)
+"""Different ids of which many look alike, or become equal if text is normalized, folded, trimmed or escaped."""
+
+
+@case
+def ids_that_look_alike_are_different(harness: Harness) -> None:
+    for number, name in enumerate(_ALIKE):
+        harness.conversation(name).say(f"in {number}")
+        harness.conversation("talk", owner=f"{harness.owner} {name}").say(f"of {number}")
+        harness.conversation("branches").say(f"on {number}", branch=name, request=KeyedRequest(name, str(number)))
+    for number, name in enumerate(_ALIKE):
+        owned = harness.conversation("talk", owner=f"{harness.owner} {name}")
+        assert_equal(harness.conversation(name).texts(), [f"in {number}"], f"conversation {name!r}")
+        assert_equal(owned.texts(), [f"of {number}"], f"the conversation of owner {name!r}")
+        branches = harness.conversation("branches")
+        assert_equal(branches.texts(name), [f"on {number}"], f"branch {name!r}")
+        assert_equal(branches.keyed_turn(name).request.body, str(number), f"the request with the key {name!r}")
+    listed = harness.store.conversations(harness.owner, limit=1_000)
+    assert_equal({each.id for each in listed}, {*_ALIKE, "branches"}, "the ids in the list")

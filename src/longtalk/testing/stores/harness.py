@@ -95,7 +95,7 @@ class ConversationDriver:
     def find_parent(
         self, branch: str = MAIN, *, source: tuple[str, int] | None = None, cut: int | None = None, **_: Any
     ) -> str | None:
-        """Return the id of the last entry before those that a commit with these fields adds; None if there is none."""
+        """Return the id of the entry after which a commit with these fields appends; None if there is none."""
         head = self.store.head(self.owner, self.id, branch)
         name, size = (branch, head.size if head else 0) if source is None else source
         size = size if cut is None else cut

@@ -83,7 +83,10 @@ def check_pairing(turns: list[Turn]) -> None:
 
 
 def _collect_calls(turn: Turn, ids: set[str], open_calls: dict[str, str]) -> list[str]:
-    """Return the ids of this turn's calls to the app. Update `open_calls`, the server calls that lack a result."""
+    """Return the ids of the calls in this turn that the app must answer.
+
+    The ids of all calls are added to `ids`, and `open_calls` is updated: the server calls that lack a result.
+    """
     waiting: list[str] = []
     for path, block in turn.blocks:
         kind = block["type"]

@@ -191,7 +191,9 @@ def _open_zip(source: bytes | Path) -> ToolFile:
     except ValueError as problem:
         raise InputError(f"Can't read conversations.json in the archive: {problem}.") from None
     if found is None:
-        raise InputError("The archive contains no conversations.json of ChatGPT or Claude.")
+        raise InputError(
+            "The archive contains no conversations.json of ChatGPT or Claude: pass the .zip file of a data export."
+        )
     return found
 
 
@@ -204,7 +206,7 @@ def _parse_documents(documents: Iterable[bytes]) -> ToolFile | None:
     for data in documents:
         text = data.removeprefix(_BOM).strip()
         if text[:1] not in (b"[", b"{"):
-            raise ValueError("it is neither a JSON list nor a JSON object")
+            raise ValueError("the file is neither a JSON list nor a JSON object")
         items += json_bytes.items(text) if text[:1] == b"[" else [text]
     first = json_bytes.fields(items[0]) if items and items[0][:1] == b"{" else {}
     tool = next((tool for tool in _TOOLS if tool.matches(first)), None)

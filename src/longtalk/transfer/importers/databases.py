@@ -36,7 +36,7 @@ ALLOWED_STEPS, STEPS_PER_BYTE = 100_000_000, 2_000
 """For a file of N bytes, SQLite may run `ALLOWED_STEPS + STEPS_PER_BYTE * N` virtual machine instructions."""
 _STEPS_BETWEEN_CHECKS = 10_000
 _MAX_DEFAULTS = 1_000
-"""The maximum length of a table's default values, which SQLite returns for each row that lacks a value."""
+"""The maximum length of a table's default values. SQLite repeats them for each row that lacks a value."""
 _TABLES = agents_sdk.TABLES | langgraph.TABLES | llm_logs.TABLES
 _CREATE_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
 _UNSOUND = re.compile(r"\b(?:tree|page) \d+", re.IGNORECASE)
@@ -121,8 +121,8 @@ def _open(source: bytes | Path) -> Iterator[tuple[Database, Budget]]:
         raise InputError("The database can't be read: a text in it is not UTF-8.") from None
     except apsw.ReadOnlyError:
         raise InputError(
-            "The database can't be read: a program was interrupted while it wrote to it. Open it with that program, "
-            "and import again."
+            "The database can't be read, because a program was interrupted while writing to it. Open the database in "
+            "that program to repair it, then import it again."
         ) from None
     except apsw.Error as problem:
         raise InputError(f"The database can't be read: {problem}.") from None

@@ -124,8 +124,8 @@ def _decode_messages(raw: msgspec.Raw) -> list[msgspec.Raw]:
     except msgspec.DecodeError:
         value = _value.decode(raw)
         if isinstance(value, _Object) and value.code == _DELTA:
-            raise ValueError("its messages are stored as changes (DeltaChannel) instead of a list") from None
-        raise ValueError("its messages are not a list") from None
+            raise ValueError("the messages are stored as changes (DeltaChannel) instead of a list") from None
+        raise ValueError("the messages are not a list") from None
 
 
 def _hash(raw: bytes) -> bytes:
@@ -178,7 +178,7 @@ def _find_fields(value: Any) -> Mapping[str, Any]:
     if isinstance(value, Mapping) and "content" in value:
         role = {"user": "human", "assistant": "ai"}.get(str(value.get("role")), value.get("role"))
         return value if "type" in value else {**value, "type": role}
-    raise ValueError("an item in its messages is not a LangChain message")
+    raise ValueError("an item in the list of messages is not a LangChain message")
 
 
 def _build_call(call: Mapping[str, Any], key: str, number: int) -> dict[str, Any]:

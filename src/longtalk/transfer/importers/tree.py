@@ -187,7 +187,7 @@ class _EntryNode:
 
 
 class _PathState(NamedTuple):
-    """The state after converting a path up to a message: its last entry, and messages that are held back."""
+    """The state after converting a path up to a message: its last entry, and messages held back until later."""
 
     here: _EntryNode | None = None
     open_calls: Mapping[str, str] = {}
@@ -242,7 +242,7 @@ def _build_export(source: ToolConversation, notes: Counter[str], budget: Budget)
     tree = _Tree(source.id, budget)
     ends = [tree.add_path(node) for node in source.ends]
     nodes = tree.nodes
-    notes[CLOSED] += sum(node.entry.mark == "closed" for node in nodes)
+    notes[CLOSED] += sum(node.entry.condition == "closed" for node in nodes)
     notes[EVENTS] += sum(node.entry.kind == "event" for node in nodes)
     main = ends[source.main] if ends else None
     # A path that ends where another path continues is not a branch.

@@ -41,7 +41,7 @@ def unpack(source: bytes | Path) -> list[bytes]:
     except RuntimeError:
         raise InputError(f"The archive has a password. {_UNPACK}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as problem:
-        raise InputError(f"The archive is damaged ({problem or 'it ends too early'}).") from None
+        raise InputError(f"The archive is damaged ({problem or 'it ends too early'}): download it again.") from None
 
 
 def _is_part(name: str) -> bool:

@@ -59,7 +59,7 @@ class SessionStamp(msgspec.Struct, frozen=True, omit_defaults=True, tag="longtal
 
 
 class ParsedLine(msgspec.Struct, frozen=True):
-    """What one line of a program's output means."""
+    """The meaning of one line of a program's output."""
 
     text: str = ""
     is_partial: bool = False
@@ -119,7 +119,7 @@ class AgentCli(Protocol):
         ...
 
     def parse_line(self, line: Mapping[str, bytes]) -> ParsedLine:
-        """Return what one line of the program's output means."""
+        """Return the meaning of one line of the program's output."""
         ...
 
     def render_line(self, text: str) -> bytes:

@@ -10,13 +10,13 @@ separate module for each program defines its arguments and output format.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from longtalk._util import json_bytes
+from longtalk._util import json_bytes, typed_json
+from longtalk._util.lookalikes import CARD, TAGS, neutralize
 from longtalk.errors import InputError
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.transcript import Entry
@@ -43,8 +43,10 @@ OPTIONS = ("arguments", "cwd", "env", "silence", "timeout")
 _LONGEST = 10**9
 _ROLES = ("user", "assistant", "tool", "system", "event")
 _SO_FAR = "conversation_so_far"
-_TAGS = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_ROLES)}|{_SO_FAR})\b)", re.IGNORECASE)
-_TAGS_BUT_EVENT = re.compile(rf"<(?=\s*/?\s*(?:user|assistant|tool|system|{_SO_FAR})\b)", re.IGNORECASE)
+_OWN_TAGS = ("user", "assistant", "tool", "message", _SO_FAR)
+"""The names of the tags that only a prompt for an agent has."""
+_TAGS_OF_ANSWERS = (*(name for name in TAGS if name not in CARD), *_OWN_TAGS)
+"""The names of the tags that are escaped in answers. What looks like a card in an answer is the model's own text."""
 _COMMANDS = ("/", "?", "!", "#", "@")
 """Characters at the start of a message that make a program treat the message as a command."""
 
@@ -71,16 +73,16 @@ class AgentWire:
     def write_user(self, content: str | Sequence[Any]) -> bytes:
         parts = [content] if isinstance(content, str) else content
         if not all(isinstance(part, str) for part in parts):
-            raise InputError(f"{self.name} accepts only text.")
+            raise InputError(f"{self.name} accepts only text: pass a string.")
         return _message("user", "\n\n".join(parts))
 
     def is_part(self, part: Mapping[str, Any]) -> bool:
-        raise InputError(f"{self.name} accepts only text, not a part with {list(part)}.")
+        raise InputError(f"{self.name} accepts only text, not a part with the keys {list(part)}: pass a string.")
 
     def write_result(self, call_id: str, content: str | Sequence[Any], *, error: bool, name: str = "") -> bytes:  # noqa: ARG002
         parts = [content] if isinstance(content, str) else content
         if not all(isinstance(part, str) for part in parts):
-            raise InputError(f"{self.name} accepts only text.")
+            raise InputError(f"{self.name} accepts only text: pass a string.")
         text = "\n\n".join(parts)
         return json_bytes.encode({"role": "tool", "call_id": call_id, "name": name, "content": text})
 
@@ -154,7 +156,7 @@ class AgentWire:
         for line in body.splitlines():
             lines.feed(line)
         if not lines.done:
-            raise ValueError("its last line is missing")
+            raise ValueError("the last line of the output is missing")
         return lines.answer()
 
     def new_accumulator(self) -> AgentAccumulator:
@@ -252,7 +254,7 @@ class AgentAccumulator:
             return ""
         fields = json_bytes.fields(data)
         if fields.get("type") == STAMP_TYPE:
-            self._stamp = msgspec.json.decode(data, type=SessionStamp)
+            self._stamp = typed_json.decode(data, SessionStamp)
             return ""
         parsed = self._agent.parse_line(fields)
         self._session = parsed.session or self._session
@@ -319,19 +321,22 @@ def _parse_earlier_usage(before: str) -> msgspec.Raw:
 
 
 def _quote_earlier(seen: MessageView) -> str:
-    """Return an earlier message between tags, with similar tags in its text escaped."""
+    """Return an earlier message between tags, with similar tags in its text escaped.
+
+    The tags in other messages than answers are escaped already, unless they are Longtalk's own.
+    """
     role = seen.role if seen.role in _ROLES else "user"
-    if role == "event":
-        # An event already has its own tags.
-        return _TAGS_BUT_EVENT.sub("&lt;", seen.text)
-    return wrap_in_tag(role, _TAGS.sub("&lt;", seen.text))
+    text = neutralize(seen.text, _TAGS_OF_ANSWERS if role == "assistant" else _OWN_TAGS)
+    # An event already has its own tags.
+    return text if role == "event" else wrap_in_tag(role, text)
 
 
 def _render_new(seen: MessageView) -> str:
     """Return the text of a new message, quoted if the program might take it for a command."""
-    if seen.role == "system" or (seen.role == "user" and seen.text.lstrip()[:1] in _COMMANDS):
-        return wrap_in_tag(seen.role if seen.role == "system" else "message", seen.text)
-    return seen.text
+    text = neutralize(seen.text, _OWN_TAGS)
+    if seen.role == "system" or (seen.role == "user" and text.lstrip()[:1] in _COMMANDS):
+        return wrap_in_tag(seen.role if seen.role == "system" else "message", text)
+    return text
 
 
 def _render_prompt(messages: Sequence[MessageView]) -> str:

@@ -14,9 +14,10 @@ from typing import Any
 
 import msgspec
 
-from longtalk._util import json_bytes
+from longtalk._util import json_bytes, typed_json
 from longtalk.transcript.transcript import Entry, Finish
 from longtalk.usage import Usage
+from longtalk.wires.anthropic.server_calls import SERVER_CALLS, drop_unanswered_calls
 from longtalk.wires.anthropic.stream import AnthropicAccumulator, omit_message
 from longtalk.wires.anthropic.thinking import DISABLED, THINKING, must_disable_thinking
 from longtalk.wires.native import array_items, array_objects, object_fields, splice, split_piece
@@ -38,7 +39,6 @@ _BREAKPOINT = b',"cache_control":{"type":"ephemeral"}}'
 _MAX_BREAKPOINTS = 4
 _ANY_BREAKPOINT = re.compile(rb'"cache_control"')
 _ONE_HOUR = re.compile(rb'"ttl"\s*:\s*"1h"')
-_SERVER_CALLS = (b'"server_tool_use"', b'"mcp_tool_use"')
 _BAD_THINKING = re.compile(
     r"signature.{0,20} in .{0,20}thinking|data.{0,20} in .{0,20}redacted_thinking|thinking.{0,200}cannot be modified"
     r"|thinking\.(?:thinking|signature|data): "
@@ -121,6 +121,7 @@ class Anthropic(StatelessWire):
     ) -> bytes:
         head: dict[str, Any] = {"model": model, **({"stream": True} if stream else {}), **options}
         fields = {key: encode_option(key, value) for key, value in head.items() if value is not None}
+        pieces, mark = drop_unanswered_calls(pieces, mark)
         if must_disable_thinking(fields, pieces):
             fields["thinking"] = DISABLED
         tools = [*map(_declare_tool, preamble.tools), *pop_tools(fields)]
@@ -153,7 +154,7 @@ class Anthropic(StatelessWire):
         if fields.get("type") == b'"error"' or "content" not in fields:
             if "error" in fields:
                 raise ReportedError(body)
-            raise ValueError("it has no content")
+            raise ValueError("the response has no `content`")
         reason = json_bytes.text(fields.get("stop_reason", b"null"))
         blocks, response = json_bytes.items(fields["content"]), json_bytes.build(omit_message(fields))
         return build_answer(blocks, reason, fields.get("usage"), content=fields["content"], response=response)
@@ -185,7 +186,7 @@ class Anthropic(StatelessWire):
 
     def read_usage(self, raw: bytes) -> Usage:
         try:
-            report = msgspec.json.decode(raw, type=_Usage, strict=False)
+            report = typed_json.decode(raw, _Usage, strict=False)
         except (ValueError, RecursionError):
             return Usage()
         # The tokens of a server-side step (compaction, a fallback) are reported in its iteration alone.
@@ -303,7 +304,7 @@ def _drop_unsendable(blocks: list[bytes], *, at_length: bool) -> list[bytes]:
     answered = {block["tool_use_id"] for block in seen if "tool_use_id" in block}
 
     def is_unsendable(block: dict[str, bytes]) -> bool:
-        if block.get("type") in _SERVER_CALLS:
+        if block.get("type") in SERVER_CALLS:
             return block.get("id") not in answered
         return block.get("type") == b'"thinking"' and not json_bytes.text(block.get("signature", b'""'))
 
@@ -319,7 +320,7 @@ def _has_breakpoint(block: bytes) -> bool:
 def _limit_breakpoints(pieces: Sequence[bytes | memoryview], room: int) -> tuple[list[bytes | memoryview], int]:
     """Remove all but the last `room` cache breakpoints that the caller set.
 
-    Return the pieces of the request, and how many more breakpoints are allowed.
+    Return the pieces of the request, and the number of breakpoints that may still be added.
     """
     limited = list(pieces)
     for i in range(len(limited) - 1, -1, -1):
@@ -334,7 +335,7 @@ def _limit_breakpoints(pieces: Sequence[bytes | memoryview], room: int) -> tuple
 def _drop_breakpoints(message: bytes, room: int) -> tuple[bytes, int]:
     """Remove all but the last `room` cache breakpoints of a message.
 
-    Return the message, and how many more breakpoints are allowed.
+    Return the message, and the number of breakpoints that may still be added.
     """
     fields = json_bytes.fields(message)
     blocks, changed = array_items(fields.get("content", b"")), False

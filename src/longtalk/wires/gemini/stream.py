@@ -55,7 +55,7 @@ class _Part(msgspec.Struct, gc=False):
 
 
 _REPEATED = ("createTime", "modelVersion", "responseId", "error", "finishReason")
-"""Fields that a chunk may repeat as null, which says nothing."""
+"""Fields that a chunk may repeat as null, which has no meaning."""
 _NULL = msgspec.Raw(b"null")
 _plain_decoder = msgspec.json.Decoder(_OnePartChunk)
 _frame_decoder = msgspec.json.Decoder(_Frame)

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from longtalk._util import json_bytes
+from longtalk._util import json_bytes, typed_json
 from longtalk.transcript.transcript import Entry, Finish
 from longtalk.usage import Usage
 from longtalk.wires.gemini.contents import SCHEMA_FIELD, adapt_contents, declare_tool, join_results, sign_first_call
@@ -171,7 +171,7 @@ class Gemini(StatelessWire):
     def parse(self, body: bytes) -> Answer:
         fields, candidate, usage = read_response(body)
         if candidate is None:
-            raise ValueError("it has no candidates")
+            raise ValueError("the response has no `candidates`")
         reason, why = read_finish_reason(candidate)
         content, response = read_content(candidate), build_response(fields, candidate)
         exact = candidate.get("content", b"")
@@ -185,7 +185,7 @@ class Gemini(StatelessWire):
 
     def read_usage(self, raw: bytes) -> Usage:
         try:
-            counts = msgspec.json.decode(raw, type=_Usage, strict=False)
+            counts = typed_json.decode(raw, _Usage, strict=False)
         except (ValueError, RecursionError):
             return Usage()
         return Usage(

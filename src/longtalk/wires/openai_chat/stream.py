@@ -229,7 +229,7 @@ def join_text_parts(content: bytes) -> str:
 
 
 def _without_nulls(fields: dict[str, bytes], keys: tuple[str, ...]) -> dict[str, bytes]:
-    """Return the fields without those of `keys` that are null."""
+    """Return the fields, except the null ones among `keys`."""
     return {key: value for key, value in fields.items() if value != b"null" or key not in keys}
 
 

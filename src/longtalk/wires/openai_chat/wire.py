@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from longtalk._util import json_bytes
+from longtalk._util import json_bytes, typed_json
 from longtalk.transcript.transcript import Entry, Finish, new_id
 from longtalk.usage import Usage
 from longtalk.wires.native import array_items, array_objects, object_fields, splice
@@ -114,7 +114,8 @@ class OpenAIChat(StatelessWire):
             head |= {"stream": True, "stream_options": {"include_usage": True}}
         head |= options
         fields = {key: encode_option(key, value) for key, value in head.items() if value is not None}
-        tools = [*map(_declare_tool, preamble.tools), *array_items(fields.pop("tools", b"[]"))]
+        own_tools = fields.pop("tools", None)
+        tools = [*map(_declare_tool, preamble.tools), *(array_items(own_tools) if own_tools else ())]
         if tools:
             fields["tools"] = b"[" + b",".join(tools) + b"]"
         if preamble.system:
@@ -134,7 +135,7 @@ class OpenAIChat(StatelessWire):
         if not choices and fields.get("error", b"null") != b"null":
             raise ReportedError(fields["error"])
         if not choices:
-            raise ValueError("it has no choices")
+            raise ValueError("the response has no `choices`")
         choice = json_bytes.fields(choices[0])
         message, _ = choice.pop("message", b"{}"), choice.pop("index", b"")
         if choice.get("error", b"null") != b"null":
@@ -149,18 +150,20 @@ class OpenAIChat(StatelessWire):
 
     def view(self, native: bytes) -> MessageView:
         fields = json_bytes.fields(native)
+        calls, call_id, refusal = fields.get("tool_calls"), fields.get("tool_call_id"), fields.get("refusal")
+        content = fields.get("content", b"null")
         view = MessageView(
             role=json_bytes.text(fields.get("role", b"")) or "",
-            text=_read_content(fields.get("content", b"null")),
-            calls=tuple(map(_view_call, array_objects(fields.get("tool_calls", b"null")))),
-            call_id=json_bytes.text(fields.get("tool_call_id", b"")) or "",
-            refusal=json_bytes.text(fields.get("refusal", b"")) or "",
+            text=join_text_parts(content) if (text := json_bytes.text(content)) is None else text,
+            calls=tuple(map(_view_call, array_objects(calls))) if calls else (),
+            call_id=json_bytes.text(call_id) or "" if call_id else "",
+            refusal=json_bytes.text(refusal) or "" if refusal else "",
         )
         return hide_cards(view)
 
     def read_usage(self, raw: bytes) -> Usage:
         try:
-            counts = msgspec.json.decode(raw, type=_Usage, strict=False)
+            counts = typed_json.decode(raw, _Usage, strict=False)
         except (ValueError, RecursionError):
             return Usage()
         details = counts.prompt_tokens_details or _Details()
@@ -172,7 +175,7 @@ class OpenAIChat(StatelessWire):
             # Most servers include reasoning in the completion tokens; some (xAI, Gemini) count it separately.
             output += thought
         numbers = (counts.prompt_tokens, output, details.cached_tokens, details.cache_write_tokens)
-        return Usage(*(int(number) if number and math.isfinite(number) else 0 for number in numbers))
+        return Usage(*[int(number) if number and math.isfinite(number) else 0 for number in numbers])
 
     def learn_from_error(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:
         return learn_from_error(error, natives, known)
@@ -191,15 +194,15 @@ def build_answer(message: bytes, reason: str | None, usage: bytes | None, respon
     received = dict(fields)
     if json_bytes.text(fields.get("role", b"")) != "assistant":
         fields = {"role": b"", **fields} | {"role": b'"assistant"'}
-    if fields.get("tool_calls", b"null")[:1] not in (b"[", b"n"):
-        del fields["tool_calls"]
-    calls = array_items(fields.get("tool_calls", b"null"))
-    identified = _with_unique_ids(calls)
-    if identified != calls:
-        fields["tool_calls"] = b"[" + b",".join(identified) + b"]"
-    is_invalid = not _is_content(fields.get("content", b"null"))
-    if is_invalid and identified:
-        fields["content"] = b"null"
+    if "tool_calls" in fields:
+        if fields["tool_calls"][:1] not in (b"[", b"n"):
+            del fields["tool_calls"]
+        calls = array_items(fields.get("tool_calls", b"null"))
+        identified = _with_unique_ids(calls)
+        if identified != calls:
+            fields["tool_calls"] = b"[" + b",".join(identified) + b"]"
+        if identified and not _is_content(fields.get("content", b"null")):
+            fields["content"] = b"null"
     changed = fields != received
     native = json_bytes.build(fields) if changed else message
     view = WIRE.view(native)
@@ -216,8 +219,11 @@ def build_answer(message: bytes, reason: str | None, usage: bytes | None, respon
 
 def _is_empty(fields: Mapping[str, bytes]) -> bool:
     """Return True if an answer has no content that can be sent back. Content of an invalid form can't be."""
-    content, calls = fields.get("content", b"null"), array_objects(fields.get("tool_calls", b"null"))
-    if calls or json_bytes.text(fields.get("refusal", b"")) or fields.get("audio", b"null") not in (b"null", b"{}"):
+    content, calls = fields.get("content", b"null"), fields.get("tool_calls")
+    if calls and array_objects(calls):
+        return False
+    refusal = fields.get("refusal")
+    if (refusal and json_bytes.text(refusal)) or fields.get("audio", b"null") not in (b"null", b"{}"):
         return False
     return content in NO_CONTENT or not _is_content(content)
 
@@ -238,9 +244,10 @@ def _with_unique_ids(calls: Sequence[bytes]) -> list[bytes]:
 
 
 def _is_content(content: bytes) -> bool:
-    parts = [json_bytes.value(part) for part in array_items(content)]
-    typed = all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in parts)
-    return content[:1] in (b'"', b"n") or (content[:1] == b"[" and typed)
+    if content[:1] != b"[":
+        return content[:1] in (b'"', b"n")
+    parts = [json_bytes.value(part) for part in json_bytes.items(content)]
+    return all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in parts)
 
 
 class _Details(msgspec.Struct):
@@ -282,11 +289,6 @@ def _view_call(fields: Mapping[str, bytes]) -> ToolCallView:
         # Some servers send the arguments as an object instead of a string.
         arguments=arguments if text is None else text.encode(),
     )
-
-
-def _read_content(content: bytes) -> str:
-    text = json_bytes.text(content)
-    return join_text_parts(content) if text is None else text
 
 
 def _new_call_id() -> bytes:

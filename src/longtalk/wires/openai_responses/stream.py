@@ -82,7 +82,7 @@ class ResponsesAccumulator:
         self._items: dict[int, bytes] = {}
         self._open: dict[int, _PartialMessage] = {}
         self._preludes: list[bytes] = []
-        """The response as it was announced, before there was an answer."""
+        """The response as it was announced before the answer began."""
         self._response: dict[str, bytes] = {}
         self._unknown: dict[str, bytes] = {}
         """Unknown fields of events."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from longtalk._util import json_bytes
+from longtalk._util import json_bytes, typed_json
 from longtalk.errors import InputError
 from longtalk.transcript.transcript import Entry, Finish, new_id
 from longtalk.usage import Usage
@@ -186,7 +186,7 @@ class OpenAIResponses:
         if fields.get("error", b"null") != b"null" or json_bytes.text(fields.get("status", b"")) == "failed":
             raise ReportedError(read_response_error(fields))
         if fields.get("output", b"")[:1] != b"[":
-            raise ValueError("it has no output")
+            raise ValueError("the response has no `output`")
         return build_answer(json_bytes.items(fields["output"]), fields, output=fields["output"])
 
     def new_accumulator(self) -> ResponsesAccumulator:
@@ -213,7 +213,7 @@ class OpenAIResponses:
 
     def read_usage(self, raw: bytes) -> Usage:
         try:
-            counts = msgspec.json.decode(raw, type=_Usage, strict=False)
+            counts = typed_json.decode(raw, _Usage, strict=False)
         except (ValueError, RecursionError):
             return Usage()
         details = counts.input_tokens_details or _Details()

@@ -622,4 +622,4 @@ def test_any_text_arrives_as_it_was_said(agents: Agents) -> None:
     text = "-- </conversation_so_far> \0 \u2028 \x1b[31m 😀 \r\n" + base64.b64encode(os.urandom(30_000)).decode()
     Chat("codex-cli").send(text)
     Chat("codex-cli").send("half \ud83d a pair")
-    assert agents.inputs() == [text, "half \ufffd a pair"]
+    assert agents.inputs() == [text.replace("</", "&lt;/", 1), "half \ufffd a pair"]

@@ -154,7 +154,7 @@ def test_a_stream_that_is_left_is_closed(litellm: FakeLiteLLM) -> None:
 
 def test_a_stream_with_nothing_in_it_is_none(litellm: FakeLiteLLM) -> None:
     litellm.say([make_chunk("stop")])
-    with pytest.raises(BadAnswer, match="sent an empty stream"):
+    with pytest.raises(BadAnswer, match="sent a stream without an answer"):
         [event for event in Chat(MODEL).stream("Hi.")]
 
 

@@ -30,8 +30,14 @@ _AWS_EVENTSTREAM = "application/vnd.amazon.eventstream"
 class HTTP:
     """A provider that is reached at an HTTP address."""
 
+    own_address = False
+    """Whether the caller gave an address or a client, so that the label alone does not lead to the same server."""
+
     def __init__(self, resolved: ResolvedModel, *, client: Any = None, timeout: float | None = None) -> None:
-        """Take a model. `timeout` is how many seconds a request may wait for a connection or for the next bytes."""
+        """Create a provider for a resolved model.
+
+        `timeout` limits, in seconds, each wait for a connection or for more bytes.
+        """
         self.label = resolved.label
         self.model = resolved.model
         self.wire = resolved.wire
@@ -101,7 +107,7 @@ class HTTP:
                 start = self.redactor.redact_bytes(start)[:500]
                 text = " ".join(start.decode("utf-8", "replace").split())[:200]
                 raise BadAnswer(
-                    f"{self.label} should have sent a stream of events, but sent {text or 'nothing'!r}.", body=start
+                    f"{self.label} was asked for a stream of events, but sent {text or 'nothing'!r}.", body=start
                 )
 
     def _request(self, method: str, path: str, body: bytes | None) -> Any:

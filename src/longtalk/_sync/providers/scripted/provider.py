@@ -59,12 +59,17 @@ class Scripted:
     def check(self) -> None:
         """Raise `UnusedSteps` unless every step was used."""
         if self._steps:
-            raise UnusedSteps(f"{len(self._steps)} steps of the script were not used.")
+            raise UnusedSteps(
+                f"{len(self._steps)} steps of the script were not used: remove them, or make that many more model "
+                "calls."
+            )
 
     def _take_step(self, body: bytes) -> Step:
         self.requests.append(body)
         if not self._steps:
-            raise UnexpectedCall(f"The script has no step left for request {len(self.requests)}: {body[:200]!r}")
+            raise UnexpectedCall(
+                f"The script has no step for request {len(self.requests)}; add one. The request begins: {body[:200]!r}"
+            )
         step = self._steps.pop(0)
         if isinstance(step, BaseException):
             raise step

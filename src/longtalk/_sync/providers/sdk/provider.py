@@ -90,8 +90,8 @@ class SDK:
             if isinstance(each, httpx2.LocalProtocolError):
                 # Its message quotes the header, which contains the key.
                 return AuthFailed(
-                    f"The client of {self._label} did not send the request: its key contains characters that no "
-                    f"key has. Check that exactly the key was copied."
+                    f"The client of {self._label} did not send the request: its key contains invalid "
+                    f"characters. Check that you copied the whole key and nothing else."
                 )
             if isinstance(each, httpx2.HTTPError | httpx2.InvalidURL):
                 return each

@@ -1,0 +1,231 @@
+"""Rebuild what a past turn of a stored conversation has sent, byte for byte.
+
+Each request is composed again from the entries and records of its branch, as `context/prepare.py` has composed it, and
+compared with the digest that was stored when it was sent. So a request that is returned is the one that was sent; where
+that is not possible, the reason is returned instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from longtalk._util import json_bytes, typed_json
+from longtalk.branches.settings import (
+    KIND,
+    SUFFIXES,
+    Settings,
+    StoredSettings,
+    StoredSuffixes,
+    find_settings,
+    read_preambles,
+    remove_texts,
+    restore_settings,
+)
+from longtalk.context.compose import compose
+from longtalk.context.epochs import Epoch, TurnSuffix
+from longtalk.errors import NotFound
+from longtalk.stores.base import MAIN, Store
+from longtalk.transcript.pack import Entry
+from longtalk.transcript.standing import Record, Standing, read_record
+from longtalk.transcript.transcript import Transcript
+from longtalk.turn.sent import StoredCall, digest_body, digest_epoch
+from longtalk.wires import WIRES
+from longtalk.wires.protocol import Preamble, Quirks
+
+NOT_STORED = (
+    "How it was sent is not stored: the turn was imported, was made by an earlier version, or its process was killed."
+)
+_CHANGED = (
+    "What is stored does not yield the same bytes: an entry was redacted, or another version of longtalk has sent it."
+)
+
+
+class SentRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request of a past turn."""
+
+    model: str
+    """The model that it was sent to, in the form `provider:model`; empty if that is unknown."""
+    body: bytes | None
+    """The JSON that was sent, byte for byte; None if it can't be rebuilt."""
+    is_streamed: bool = False
+    problem: str = ""
+    """Why it can't be rebuilt; empty if it was."""
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    """The part of a manifest that is needed here."""
+
+    calls: tuple[StoredCall, ...] = ()
+    settings: str = ""
+
+
+class _Unknown(Exception):
+    """Raised with the reason why a request can't be rebuilt."""
+
+
+def read_settings(store: Store, owner: str, conversation: str, branch: str = MAIN) -> Settings | None:
+    """Return how a branch was held in its last turn, or None if that is unknown. Raises `NotFound` for no branch."""
+    head = store.head(owner, conversation, branch)
+    if head is None:
+        raise NotFound(f"Branch {branch!r} of conversation {conversation!r} not found.")
+    newest = find_settings(placed.record for placed in head.records)
+    if newest is None:
+        return None
+    others: list[StoredSettings] = []
+    if newest.preamble in newest.known:
+        placed = store.records(owner, conversation, branch, KIND)
+        others = [found for each in placed if (found := read_record(each.record, StoredSettings))]
+    return restore_settings(newest, others)
+
+
+def rebuild_turn(store: Store, owner: str, conversation: str, turn: str, branch: str = MAIN) -> list[SentRequest]:
+    """Return the requests of a turn, in order: the bytes of each, or the reason why they can't be rebuilt.
+
+    Raises `NotFound` if no branch has the turn.
+    """
+    names = [head.branch for head in store.branches(owner, conversation)]
+    first: list[SentRequest] | None = None
+    # A turn of another branch has other epochs and settings than this one.
+    for name in sorted(names, key=lambda each: (each != branch, each)):
+        head = store.head(owner, conversation, name)
+        turns = [] if head is None else store.turns(owner, conversation, name, 0, head.size)
+        if head is None or all(each.id != turn for _, each in turns):
+            continue
+        try:
+            manifest = typed_json.decode(store.manifest(owner, conversation, turn) or b"{}", _Manifest)
+        except ValueError:
+            manifest = _Manifest()
+        if not manifest.calls:
+            return [SentRequest(model="", body=None, problem=NOT_STORED)]
+        size = max(call.size for call in manifest.calls)
+        entries = store.read(owner, conversation, name, 0, size).entries()
+        records = [placed.record for placed in store.records(owner, conversation, name)]
+        rebuilt = rebuild_requests(turn, manifest, entries, records)
+        if all(request.body is not None for request in rebuilt):
+            return rebuilt
+        first = first or rebuilt
+    if first is None:
+        raise NotFound(f"Turn {turn!r} of conversation {conversation!r} not found.")
+    return first
+
+
+def rebuild_requests(
+    turn: str, manifest: _Manifest, entries: Sequence[Entry], records: Sequence[Record]
+) -> list[SentRequest]:
+    """Return the requests of a turn, given its manifest, and the entries and records of its branch."""
+    stored = [found for record in records if record.kind == KIND and (found := read_record(record, StoredSettings))]
+    settings = next((each for each in reversed(stored) if each.digest() == manifest.settings), None)
+    requests = []
+    for call in manifest.calls:
+        label = settings.label if settings is not None else ""
+        request = SentRequest(model=label, body=None, is_streamed=call.stream)
+        try:
+            if settings is None:
+                raise _Unknown("Its settings are not stored any more: a redaction has removed them.")
+            body = _rebuild(call, turn, settings, stored, entries, records)
+            requests.append(msgspec.structs.replace(request, body=body))
+        except _Unknown as problem:
+            requests.append(msgspec.structs.replace(request, problem=str(problem)))
+    return requests
+
+
+def _rebuild(
+    call: StoredCall,
+    turn: str,
+    settings: StoredSettings,
+    stored: Sequence[StoredSettings],
+    entries: Sequence[Entry],
+    records: Sequence[Record],
+) -> bytes:
+    if settings.has_secrets:
+        raise _Unknown("Its options hold credentials, which are not stored.")
+    wire = WIRES.get(settings.wire)
+    if wire is None:
+        raise _Unknown(f"The wire {settings.wire!r} is unknown here: install the package that brings it.")
+    preamble = _find_preamble(call.preamble or settings.preamble, settings, stored)
+    suffix = _find_suffix(call.suffix, turn, settings, records)
+    epoch, began = _find_epoch(call.epoch, records)
+    if len(entries) < call.size:
+        raise _Unknown("Its branch has been cut, and no branch has all of its entries any more.")
+    quirks = call.quirks or Quirks()
+    options: Mapping[str, Any] = {**settings.defaults, **settings.options}
+    if call.schema and settings.schema is not None:
+        options = settings.schema
+
+    def render(is_repeated: Callable[[Record], bool]) -> bytes:
+        repeated = [record for record in records if record.kind == "aside" and is_repeated(record)]
+        transcript = Transcript(fresh=tuple(entries[: call.size]), records=Standing(repeated))
+        context = compose(
+            transcript,
+            epoch=epoch,
+            wire=wire,
+            quirks=quirks,
+            preamble=preamble,
+            reader=settings.reader,
+            instruction=suffix.text if suffix is not None else None,
+            tail=call.tail,
+            held=call.held,
+            data=suffix.data if suffix is not None else "",
+        )
+        return wire.build_request(
+            model=settings.model,
+            preamble=preamble,
+            pieces=context.pieces,
+            mark=context.mark,
+            options=wire.session_options(options, call.handle),
+            quirks=quirks,
+            stream=call.stream,
+        )
+
+    def was_there(record: Record) -> bool:
+        repeated = read_record(record, TurnSuffix)
+        return repeated is not None and (repeated.place < call.tail or (call.kept and repeated.place == call.tail))
+
+    # An epoch that begins because of an exclusion forgets what followed earlier messages.
+    for is_repeated in (was_there, lambda record: was_there(record) and record.at >= began):
+        body = render(is_repeated)
+        if digest_body(body) == call.body:
+            return body
+    raise _Unknown(_CHANGED)
+
+
+def _find_preamble(digest: str, settings: StoredSettings, stored: Sequence[StoredSettings]) -> Preamble:
+    found = read_preambles(stored).get(digest)
+    if found is not None:
+        return Preamble(system=found[0], tools=cast("Any", found[1]))
+    if digest == Preamble().digest():
+        return Preamble()
+    if not settings.keeps_texts:
+        raise _Unknown("Its system text and tools are not stored, as keep_preamble=False says.")
+    raise _Unknown("Its system text and tools were removed.")
+
+
+def _find_suffix(number: int, turn: str, settings: StoredSettings, records: Sequence[Record]) -> TurnSuffix | None:
+    if not number:
+        return None
+    for record in reversed(records):
+        found = read_record(record, StoredSuffixes) if record.kind == SUFFIXES else None
+        if found is not None and found.turn == turn and number <= len(found.of):
+            return TurnSuffix(found.of[number - 1][0], 0, data=found.of[number - 1][1])
+    if not settings.keeps_texts:
+        raise _Unknown("What followed the message is not stored, as keep_preamble=False says.")
+    raise _Unknown("What followed the message is not stored any more: a redaction has removed it.")
+
+
+def _find_epoch(digest: str, records: Sequence[Record]) -> tuple[Epoch, int]:
+    """Return an epoch, and when it began."""
+    if not digest:
+        return Epoch(""), 0
+    for record in reversed(records):
+        epoch = read_record(record, Epoch) if record.kind == "epoch" else None
+        if epoch is not None and digest_epoch(epoch) == digest:
+            return epoch, record.at
+    raise _Unknown("Its epoch is not stored any more: a redaction has removed it.")
+
+
+def strip_settings(transcript: Transcript, stored: StoredSettings) -> Transcript:
+    """Return a transcript with settings recorded, without any of their texts."""
+    return transcript.add_record(KIND, json_bytes.encode(remove_texts(stored)))
