@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(if $(COVERAGE),COVERAGE_FILE=$(CURDIR)/.coverage-$@ )$(BIN)/pytest -n $(JOBS) --dist worksteal --durations=12 \
 	$(if $(COVERAGE),--cov --cov-report= --cov-fail-under=0)
 
-.PHONY: setup run test test-all coverage agents litellm lint format bench clean
+.PHONY: setup run serve test test-all soak coverage agents litellm lint format bench clean
 
 setup: $(VENV)/ready
 
@@ -37,6 +37,10 @@ $(VENV)/ready: pyproject.toml constraints.txt
 run: setup
 	@$(BIN)/longtalk chat $(ARGS)
 
+# `make serve ARGS="-m ollama:llama3.2"`
+serve: setup
+	@$(BIN)/longtalk serve $(ARGS)
+
 lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -45,9 +49,9 @@ lint: setup
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_words.py
 
-# The fast tests, with few examples of each property.
+# The fast tests, with few examples of each property. All sync twins are slow; to collect them takes time too.
 test: setup
-	$(PYTEST) -m 'not slow'
+	$(PYTEST) -m 'not slow' --ignore tests/_sync
 
 # The command-line agents that `make test-all` uses. Node comes from PyPI if it is missing or too old.
 agents: $(AGENTS)/ready
@@ -70,6 +74,11 @@ test-all: setup
 	@$(MAKE) --no-print-directory agents || echo "The agents could not be installed: their tests are skipped."
 	@$(MAKE) --no-print-directory litellm || echo "LiteLLM could not be installed: its tests are skipped."
 	$(PYTEST) -m 'slow or hypothesis' --hypothesis-profile thorough
+
+# Play random worlds with faults for some minutes, and stop at the first broken promise. `make soak SEED=7` plays the
+# world of a seed again.
+soak: setup
+	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES),$(if $(SEED),,--minutes 10))
 
 # Report the coverage of both test targets; run them first if their data is missing. `coverage combine` deletes the data.
 coverage: .coverage-test .coverage-test-all

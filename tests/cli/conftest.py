@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import forked_program
 from tests.support.matrix import thin
 
 
@@ -19,6 +20,13 @@ def environment(tmp_path: Path) -> dict[str, str]:
     keep = {name: value for name, value in os.environ.items() if not name.endswith(ours)}
     ours_too = {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
     return {**keep, **ours_too, "TERM": "dumb"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _end_program() -> Iterator[None]:
+    """End the process that commands are copied from before the run ends, so that its coverage is counted."""
+    yield
+    forked_program.end()
 
 
 @pytest.fixture(params=thin(["talks.db", "talks/"], "talks.db"))

@@ -17,6 +17,7 @@ from longtalk.stores.base import Store
 from longtalk.stores.jsonl.store import JSONL
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import says
+from tests.support import forked_program
 from tests.support.loopback import Answer, sse
 
 LONGTALK = [str(Path(sys.executable).parent / "longtalk")]
@@ -37,9 +38,7 @@ def longtalk(
     *arguments: str | Path, said: str | bytes = b"", environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
     data = said.encode() if isinstance(said, str) else said
-    done = subprocess.run(
-        [*LONGTALK, *map(str, arguments)], input=data, env=environment, capture_output=True, timeout=120
-    )
+    done = forked_program.run([*map(str, arguments)], said=data, environment=environment)
     out, err = (text.decode("utf-8", "surrogateescape") for text in (done.stdout, done.stderr))
     assert "Traceback" not in err, err
     return subprocess.CompletedProcess(done.args, done.returncode, out, err)

@@ -50,6 +50,23 @@ def test_piped_lines_are_messages_and_the_conversation_goes_on_next_time(
     assert sent(loopback) == ["S", "a", "One.", "b", "Two.", "c"]
 
 
+def test_a_conversation_goes_on_as_it_was_last_held(
+    loopback: Loopback, environment: dict[str, str], store: str
+) -> None:
+    loopback.say(streamed("One."), streamed("Two."))
+    longtalk(*at(loopback, "talk", "--store", store, "-s", "S", "-p", "KeepLast(7)"), said="a", environment=environment)
+    held = ["chat", "talk", "--store", store]
+    second = longtalk(*held, "--base-url", loopback.url, said="b", environment=environment)
+    assert second.stdout == "Two.\n"
+    assert sent(loopback) == ["S", "a", "One.", "b"]
+    with store_at(store) as kept:
+        settings = Archive(kept).settings("talk")
+    assert settings is not None
+    assert (settings.model, settings.policy_text) == ("compatible:m", "KeepLast(limit=7, to=None, sliding=False)")
+    elsewhere = longtalk(*held, said="c", environment=environment)
+    assert (elsewhere.returncode, "--base-url" in elsewhere.stderr) == (1, True)
+
+
 def test_without_a_store_the_conversation_is_private_in_the_users_data_folder(
     loopback: Loopback, environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -614,7 +631,7 @@ def test_a_policy_can_be_named_and_the_brief_that_it_keeps_is_shown(
 def test_without_memory_there_is_no_brief_to_show(loopback: Loopback, environment: dict[str, str], store: str) -> None:
     done = longtalk(*at(loopback, "--store", store), said="/brief\n", environment=environment)
     assert done.stdout == ""
-    assert "There is no brief under this policy: --policy 'Memory()' keeps one." in done.stderr
+    assert "This policy keeps no brief: use --policy 'Memory()'." in done.stderr
 
 
 def test_a_wrong_policy_for_a_chat_is_wrong_usage(loopback: Loopback, environment: dict[str, str]) -> None:

@@ -52,6 +52,6 @@ def test_each_command_prints_what_the_page_says(
 
 
 def test_each_command_is_on_the_page() -> None:
-    from longtalk.cli.command_flags import commands
+    from longtalk.cli.service_flags import commands
 
     assert [name for name in commands.commands if f"longtalk {name}" not in PAGE] == []

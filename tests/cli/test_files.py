@@ -162,7 +162,7 @@ def test_an_export_that_makes_no_sense_is_refused(filled: str, arguments: list[s
 @pytest.mark.parametrize("name", ["all.json", "all.jsonl", "pages"])
 def test_an_export_of_nothing_is_refused_and_makes_no_file(filled: str, tmp_path: Path, name: str) -> None:
     said = refused("export", "--all", "--owner", "x", "-o", tmp_path / name, "--store", filled)
-    assert said == "This store has no conversations of owner 'x' to export."
+    assert said == "This store has no conversations of owner 'x' to export: check --store and --owner."
     assert not (tmp_path / name).exists()
 
 

@@ -16,16 +16,19 @@ from click.testing import CliRunner, Result
 
 from longtalk import Archive, Chat, Conversation, Memory, Seal
 from longtalk.cli.command_flags import commands
-from longtalk.cli.output import escape, format_time
+from longtalk.cli.output import escape, escape_line, format_time
 from longtalk.models.prices import FREE, Prices
 from longtalk.providers.base import Capabilities
 from longtalk.stores.base import Store
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
 from tests.cli.helpers import LONGTALK, Terminal, longtalk, store_at
+from tests.support import forked_program
 from tests.support.card_model import CardModel, make_answer
 
-HOSTILE = "\x1b]0;owned\x07 \x1b[31m red \x9b2J \x00\x7f \u202egnp"
+DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""All characters that change the direction of text (Bidi_Control in Unicode)."""
+HOSTILE = f"\x1b]0;owned\x07 \x1b[31m red \x9b2J \x00\x7f {DIRECTIONS}gnp"
 
 
 def plan(days: int) -> str:
@@ -164,7 +167,7 @@ def test_unreadable_files_are_not_reported_as_an_empty_store(tmp_path: Path, env
     done = longtalk("show", "--store", store, environment=environment)
     assert done.returncode == 1
     assert "is damaged" in done.stderr
-    assert "This store has no readable conversations." in done.stderr
+    assert "This store has no readable conversations" in done.stderr
 
 
 def test_an_unknown_time_is_printed_as_a_dash() -> None:
@@ -430,13 +433,8 @@ def test_unknown_ids_are_reported_in_one_line(
     files["GARBAGE"].write_bytes(b"\x89TLK\x02 damaged")
     seal = Seal({"k": Seal.new_key()})
     files["SEALED"].write_bytes(Chat(Scripted(says("Hi."))).send("Hello!", seal=seal.to(owner="ada")).state)
-    words = [os.fsencode(files.get(word, word)) for word in arguments]
-    done = subprocess.run(
-        [*map(os.fsencode, LONGTALK), *words, b"--store", os.fsencode(filled)],
-        env=environment,
-        capture_output=True,
-        timeout=60,
-    )
+    words = [os.fsdecode(files.get(word, word)) for word in arguments]
+    done = forked_program.run([*words, "--store", filled], said=b"", environment=environment)
     told = done.stderr.decode()
     assert done.stdout == b""
     if said:
@@ -516,9 +514,18 @@ def test_stored_texts_can_do_nothing_to_a_terminal(
     screen = person.rest()
     assert person.exit_code() == 0
     person.close()
-    assert not set(screen) & set("\x1b\x07\x9b\x00\x7f\u202e"), screen
+    assert not set(screen) & {*"\x1b\x07\x9b\x00\x7f", *DIRECTIONS}, screen
     if arguments != ["stats"]:
         assert "\\u001b]0;owned\\u0007" in screen
+
+
+def test_names_that_differ_in_invisible_characters_look_different() -> None:
+    names = ["a\u200bb", "a\u00adb", "a\u2060b", "a\ufeffb", "a\u200eb", "a\u061cb", "ab"]
+    shown = [escape_line(name) for name in names]
+    assert len(set(shown)) == len(names)
+    assert all(text.isascii() for text in shown)
+    # Emoji and scripts need joiners.
+    assert escape_line("\U0001f469\u200d\U0001f52c") == "\U0001f469\u200d\U0001f52c"
 
 
 def test_words_that_were_found_are_marked_on_a_terminal(filled: str, environment: dict[str, str]) -> None:

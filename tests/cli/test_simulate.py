@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 
 from longtalk import Brief, Chat, Combine, Conversation, Economy, InputError, KeepLast, Memory, Recall, TokenBudget
 from longtalk.cli.command_flags import commands
-from longtalk.cli.policies import format_policy, parse_policy
 from longtalk.cli.simulate import plot
 from longtalk.policies import DigestTools, Policy, Summarize, WindowShare
+from longtalk.policies.notation import format_policy, parse_policy
 from longtalk.simulation.compare import POLICIES
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import Terminal, longtalk, store_at
@@ -136,8 +136,8 @@ def test_the_system_text_counts(file: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (b"", "it is empty"),
-        (b"[]", "it contains no messages"),
+        (b"", "the file is empty"),
+        (b"[]", "the file contains no messages"),
         (b'[{"role": "user", "content": "Hi."}]', "the conversation has no answer to a message"),
         (b'{"messages": [{"role": "user", "content": "Hi."}]}\n' * 2, "contains 2 conversations"),
         (b"Hello!", "Can't read a conversation from"),
@@ -156,7 +156,7 @@ def test_what_is_not_there_is_told(environment: dict[str, str], file: Path) -> N
     assert (done.returncode, done.stdout) == (1, "")
     assert "File not found. Conversation 'none.json' not found." in done.stderr
     done = longtalk("simulate", environment=environment)
-    assert "This store has no conversations." in done.stderr
+    assert "This store has no conversations: check --store and --owner." in done.stderr
     done = longtalk("simulate", file, "-m", "ollama:none", environment=environment)
     assert (done.returncode, done.stdout) == (1, "")
     assert "The model 'ollama:none' is unknown" in done.stderr
@@ -321,7 +321,7 @@ def test_an_incomplete_simulation_is_reported(tmp_path: Path, file: Path, enviro
     done = longtalk(*given, environment={**environment, "LONGTALK_MODELS": str(own)})
     assert done.returncode == 0
     assert [line.split("\t")[7:] for line in done.stdout.splitlines()] == [["-", "-", "-"]] * 2
-    assert "KeepAll() with ollama:tiny stopped after 2 calls: The request is longer than" in done.stderr
+    assert "KeepAll() with ollama:tiny stopped after 2 calls: The request is too long for" in done.stderr
 
 
 def test_a_plot_has_a_block_for_each_value() -> None:

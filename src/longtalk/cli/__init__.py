@@ -1,7 +1,7 @@
 """The command-line interface.
 
-`command_flags` declares all commands with their options and help. What a command does is in a module of its own, which
-is imported when the command runs.
+`command_flags` declares all commands with their options and help. Each command is implemented in a separate module,
+which is imported when the command runs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def main() -> None:
         print("longtalk: the command line needs an extra. Run: pip install 'longtalk[cli]'", file=sys.stderr)
         raise SystemExit(2) from None
 
-    from longtalk.cli.command_flags import commands
     from longtalk.cli.output import print_error
+    from longtalk.cli.service_flags import commands
     from longtalk.errors import LongtalkError
 
     for stream in (sys.stdout, sys.stderr):

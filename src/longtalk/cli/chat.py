@@ -13,16 +13,18 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from longtalk._sync.archive.archive import Archive
 from longtalk._sync.conversation.conversation import Conversation
 from longtalk._sync.providers.factory import connect
 from longtalk._sync.turn.stream import Stream
+from longtalk.branches.settings import Settings
 from longtalk.cli.output import escape_line, print_error, print_note, print_text
 from longtalk.cli.show import print_history
 from longtalk.cli.store import describe_location, open_archive
-from longtalk.errors import Busy, LongtalkError
+from longtalk.errors import Busy, InputError, LongtalkError, NotFound
 from longtalk.events import Text
 from longtalk.notices import Notice
 from longtalk.policies import KeepAll, Policy
@@ -60,20 +62,38 @@ def run(
     model: str | None,
     system: str | None,
     base_url: str | None,
-    policy: Policy,
+    policy: Policy | None,
 ) -> None:
     """Run the chat until the input ends. If the input is a pipe and its last message failed, exit with status 1."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
-    _check_local_model(model)
     terminal, failed = sys.stdin.isatty(), False
-    provider = connect(model or "local", base_url=base_url)
-    with _exit_on_signals(), contextlib.closing(provider), open_archive(store, owner, make=True) as archive:
-        if model is None:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_exit_on_signals())
+        if model is not None:
+            _check_local_model(model)
+        archive = stack.enter_context(open_archive(store, owner, make=True))
+        held = None if new else _find_settings(archive, id)
+        is_local = model is None and held is None
+        if model is None and held is not None:
+            if held.own_address and base_url is None:
+                raise InputError(f"It was held with {held.model} at another address: give -m, or --base-url again.")
+            model = held.model
+        _check_local_model(model)
+        provider = stack.enter_context(contextlib.closing(connect(model or "local", base_url=base_url)))
+        if policy is None and held is not None and held.policy is None:
+            raise InputError(f"The policy {held.policy_text} can't be restored: give --policy.")
+        policy = policy or (held.policy if held is not None else None) or KeepAll()
+        if system is None and held is not None:
+            system = held.system
+            if held.is_system_missing:
+                print_note("The system text of the last turn is not stored: pass it with -s to use it again.")
+        options = held.options if held is not None and held.model == provider.label else None
+        if is_local:
             print_note(LOCAL)
         if store is None:
             _mention_old_file(archive)
-        session = ChatSession(archive, provider, id, new=new, policy=policy)
+        session = ChatSession(archive, provider, id, new=new, policy=policy, options=options)
         verb = "Starting" if session.is_new else "Continuing"
         location = describe_location(store)
         print_note(f"{verb} conversation {escape_line(session.id)} in {location}. /help lists commands, /quit leaves.")
@@ -105,6 +125,14 @@ def run(
         raise SystemExit(1)
 
 
+def _find_settings(archive: Archive, id: str | None) -> Settings | None:  # noqa: A002
+    """Return how the conversation to continue was last held; None if it is new, or if that is not stored."""
+    found = [each.id for each in archive.conversations(limit=1)] if id is None else [id]
+    with contextlib.suppress(NotFound):
+        return archive.settings(found[0]) if found else None
+    return None
+
+
 class ChatSession:
     """The conversation that the chat continues. A new conversation is stored only when its first message is sent."""
 
@@ -116,8 +144,10 @@ class ChatSession:
         *,
         new: bool,
         policy: Policy = KeepAll(),  # noqa: B008
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self._archive = archive
+        self._options = options
         self._policy = policy
         self._provider = provider
         self._is_named = id is not None
@@ -136,7 +166,12 @@ class ChatSession:
     def _enter(self, id: str) -> None:  # noqa: A002
         archive = self._archive
         self.talk = Conversation(
-            id, model=self._provider, owner=archive.owner, store=archive.store, policy=self._policy
+            id,
+            model=self._provider,
+            owner=archive.owner,
+            store=archive.store,
+            policy=self._policy,
+            options=self._options,
         )
 
     def _new_id(self) -> str:

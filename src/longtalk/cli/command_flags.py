@@ -1,4 +1,4 @@
-"""Declare all commands with their options and help; the other modules of `longtalk.cli` hold what they do."""
+"""Declare all commands with their options and help. The other modules of `longtalk.cli` implement the commands."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ def commands() -> None:
 @click.argument("id", required=False)
 @click.option("--new", is_flag=True, help="Start a new conversation.")
 @click.option(
-    "-m", "--model", help="The model, as provider:model; for example ollama:llama3.2. Default: a small local model."
+    "-m",
+    "--model",
+    help="The model, as provider:model; for example ollama:llama3.2. Default: as before, or a small local model.",
 )
-@click.option("-s", "--system", help="System text. It is not stored, so pass it each time.")
+@click.option("-s", "--system", help="System text. Default: as before.")
 @click.option(
     "-p",
     "--policy",
     metavar="POLICY",
-    help="What to send, written as in Python: 'Memory()', 'KeepLast(6)'. Default: everything.",
+    help="What to send, written as in Python: 'Memory()', 'KeepLast(6)'. Default: as before, or everything.",
 )
 @click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
 @store_options
@@ -53,7 +55,7 @@ def chat(new: bool, policy: str | None, **options: Any) -> None:
 
     if new and options["id"] is not None:
         raise click.UsageError("Use either an ID or --new, not both.")
-    run(new=new, policy=parse_policies(policy or "KeepAll()")[0], **options)
+    run(new=new, policy=parse_policies(policy)[0] if policy else None, **options)
 
 
 @commands.command(name="list")
@@ -178,14 +180,14 @@ def stats(**options: Any) -> None:
 @AS_JSON
 @store_options
 def simulate(policies: tuple[str, ...], **options: Any) -> None:
-    """Estimate the cost under other policies.
+    """Estimate what a conversation would cost under other policies.
 
-    TRANSCRIPT is a file (a state, an export, messages in OpenAI's chat format; - is standard input) or the id of a
-    conversation. Without it, this is the most recently changed conversation. No model is called.
+    TRANSCRIPT is the id of a conversation or a file: a state, an export, or messages in OpenAI's chat format (- reads
+    standard input). If it is omitted, the most recently changed conversation is used. No model is called.
 
     Columns: policy, average and maximum tokens per request, share read from the provider's cache, number of epochs,
     number of summaries, total cost, cost per turn, and the ratio to the optimum, which knows the whole conversation in
-    advance. Unknown values are printed as -. In a pipe, the model is the first column.
+    advance. Unknown values are printed as -. If the output is piped, the model is the first column.
 
     \b
     longtalk simulate lesson-7

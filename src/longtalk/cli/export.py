@@ -63,7 +63,7 @@ def _export_all(archive: Archive, format: Format) -> bytes:  # noqa: A002
 def _list_all(archive: Archive) -> list[ConversationInfo]:
     found = archive.every()
     if not found:
-        raise InputError(f"This store has no conversations{name_owner(archive)} to export.")
+        raise InputError(f"This store has no conversations{name_owner(archive)} to export: check --store and --owner.")
     return found
 
 

@@ -45,7 +45,7 @@ def run(*, store: str | None, owner: str, files: Sequence[str], id: str | None) 
         file_of |= {export.id: name for export in exports}
         own += exports
     if not own and not foreign:
-        raise InputError("The files contain no conversations.")
+        raise InputError("The files contain no conversations: check that you named the right files.")
     skipped = False
     with open_archive(store, owner, make=True) as archive:
         if own:

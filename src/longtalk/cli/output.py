@@ -21,13 +21,15 @@ _WORDING = {
     "(api_key= or its environment variable)": "(its environment variable)",
     "base_url=": "--base-url",
     "`base_url`": "--base-url",
-    "policy=Memory() keeps one": "--policy 'Memory()' keeps one",
+    "use policy=Memory()": "use --policy 'Memory()'",
     "Choose another id, or": "Choose another id with --id, or",
     "; pass an id": "; choose an id with --id",
     "Omit the id.": "Omit --id.",
 }
 """Phrases about Python arguments in the library's errors, and the command-line wording that replaces them."""
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb]")
+_INVISIBLE = re.compile("[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2065\u3164\ufeff\uffa0]")
+"""Characters that take no space. Joiners (U+200C, U+200D) are left out: scripts and emoji need them."""
 
 
 def print_note(text: str) -> None:
@@ -81,8 +83,11 @@ def print_table(rows: Iterable[Sequence[str]]) -> None:
 
 
 def escape_line(text: str) -> str:
-    """Return a text with all control characters escaped, even line breaks and tabs, so that it stays on one line."""
-    return escape(text, keep="")
+    """Return a text with all control characters escaped, even line breaks and tabs, so that it stays on one line.
+
+    Invisible characters are escaped, too, so that names which differ in them look different.
+    """
+    return _INVISIBLE.sub(_to_escape, escape(text, keep=""))
 
 
 def shorten(text: str, length: int) -> str:
@@ -97,7 +102,11 @@ def truncate(text: str, length: int) -> str:
 
 def escape(text: str, *, keep: str = _LINES) -> str:
     """Return a text in which control characters, except those in `keep`, are replaced by escapes."""
-    return _CONTROL.sub(lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda found: found[0] if found[0] in keep else _to_escape(found), text)
+
+
+def _to_escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def format_time(at: int, *, seconds: bool = False) -> str:

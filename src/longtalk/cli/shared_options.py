@@ -47,8 +47,8 @@ def limit_option(default: int, noun: str) -> Callable[..., Any]:
 def parse_policies(*texts: str) -> list[Any]:
     """Parse policies such as `KeepLast(6)`. Raise `click.UsageError` if one is invalid."""
     from longtalk.cli.output import reword_error
-    from longtalk.cli.policies import parse_policy
     from longtalk.errors import InputError
+    from longtalk.policies.notation import parse_policy
 
     try:
         return [parse_policy(text) for text in texts]

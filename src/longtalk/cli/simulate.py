@@ -13,13 +13,13 @@ from longtalk.cli.files import display_name
 from longtalk.cli.import_ import read_conversations
 from longtalk.cli.models import format_number
 from longtalk.cli.output import escape_line, pluralize, print_json, print_note, print_table, print_text
-from longtalk.cli.policies import format_policy
 from longtalk.cli.stats import format_dollars
 from longtalk.cli.store import find_or_latest, open_archive
 from longtalk.errors import InputError
 from longtalk.models import registry
 from longtalk.models.prices import Prices
 from longtalk.policies import Policy
+from longtalk.policies.notation import format_policy
 from longtalk.simulation.compare import OPTIMUM, POLICIES, SimulatedModel, SimulatedRun, simulate, transcript_of
 from longtalk.transcript.transcript import Transcript
 from longtalk.transfer.conversation_export import ConversationExport

@@ -62,7 +62,7 @@ def find_or_latest(archive: Archive, id: str | None) -> ConversationInfo:  # noq
     found = archive.conversations(limit=1)
     if not found:
         kind = "readable conversations" if list_damaged(archive) else "conversations"
-        raise InputError(f"This store has no {kind}{name_owner(archive)}.")
+        raise InputError(f"This store has no {kind}{name_owner(archive)}: check --store and --owner.")
     return found[0]
 
 

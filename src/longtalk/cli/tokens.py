@@ -11,11 +11,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import click
-
 from longtalk._util import json_bytes
 from longtalk.cli.files import decode_state, display_name, read_file
-from longtalk.cli.output import escape_line, print_text
+from longtalk.cli.output import escape_line, print_note, print_text
 from longtalk.errors import InputError
 from longtalk.tokens import Counter, Estimator, Exact, count_message, count_preamble, counter_for
 from longtalk.tokens.families import MODEL_PATTERNS
@@ -78,7 +76,7 @@ def _has_tokenizer(model: str) -> bool:
 
 
 def _print_warning(problem: str) -> None:
-    click.echo(f"longtalk: {problem}", err=True)
+    print_note(f"longtalk: {problem}")
 
 
 def _parse(data: bytes) -> Any:

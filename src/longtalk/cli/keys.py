@@ -1,0 +1,82 @@
+"""`longtalk keys`: make, list and revoke access keys of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from longtalk.cli.output import format_time, pluralize, print_json, print_note, print_table, print_text
+from longtalk.errors import NotFound
+from longtalk.service.access import AccessKeys
+from longtalk.service.settings import load_settings
+from longtalk.service.storage.factory import open_storage
+from longtalk.stores import open_default_store, open_store
+from longtalk.transcript.transcript import now
+
+_DAY = 24 * 3_600_000
+
+
+@contextmanager
+def open_keys(settings: str | None, store: str | None) -> Iterator[AccessKeys]:
+    """Open the access keys in the store of the service, and close it at the end."""
+    name = load_settings(Path(settings) if settings else None, store=store).store
+    opened = open_store(name) if name else open_default_store()
+    try:
+        storage = open_storage(opened)
+        try:
+            yield AccessKeys(storage)
+        finally:
+            storage.close()
+    finally:
+        opened.close()
+
+
+def add(
+    *,
+    name: str,
+    owner: str,
+    act_as: bool,
+    models: tuple[str, ...],
+    routes: tuple[str, ...],
+    days: int | None,
+    settings: str | None,
+    store: str | None,
+) -> None:
+    """Make a key and print it."""
+    expires = None if days is None else now() + days * _DAY
+    with open_keys(settings, store) as keys:
+        secret, key = keys.add(name, owner, act_as=act_as, models=models, routes=routes, expires=expires)
+    print_text(secret)
+    print_note(f"This key is not shown again. To revoke it: longtalk keys revoke {key.id}")
+
+
+def list_keys(*, as_json: bool, settings: str | None, store: str | None) -> None:
+    """Print a line for each key."""
+    with open_keys(settings, store) as keys:
+        found = keys.list()
+    for key in found if as_json else ():
+        print_json({name: value for name, value in msgspec.to_builtins(key).items() if name != "digest"})
+    if not as_json:
+        rows = [
+            (
+                key.id,
+                key.name,
+                "any owner" if key.act_as else key.owner or "-",
+                format_time(key.created),
+                format_time(key.expires) if key.expires else "never",
+            )
+            for key in found
+        ]
+        print_table([("id", "name", "owner", "made", "expires"), *rows] if rows else [])
+        print_note(f"{pluralize(len(found), 'access key')}.")
+
+
+def revoke(*, id: str, settings: str | None, store: str | None) -> None:  # noqa: A002
+    """Delete a key."""
+    with open_keys(settings, store) as keys:
+        if not keys.revoke(id):
+            raise NotFound(f"There is no access key {id!r}. `longtalk keys list` shows all.")
+    print_note(f"Revoked {id}.")

@@ -1,0 +1,141 @@
+"""Declare the commands of the service and of its settings, with their options and help."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from longtalk.cli.command_flags import commands as commands
+from longtalk.cli.shared_options import AS_JSON
+
+_SETTINGS = click.option(
+    "--settings", metavar="FILE", help="Use this settings file. Default: settings.toml in your configuration folder."
+)
+_STORE = click.option(
+    "--store", envvar="LONGTALK_STORE", show_envvar=True, metavar="PATH", help="As for `longtalk list`."
+)
+
+
+@commands.command()
+@click.option("--host", help="Listen on this address. Default: 127.0.0.1, which only this machine reaches.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Listen on this port. Default: 8086.")
+@click.option("--workers", type=click.IntRange(1, 64), help="Run this many processes. Default: 1.")
+@click.option("-m", "--model", help="The model of requests that name none, as provider:model. Default: local.")
+@click.option("-p", "--policy", metavar="POLICY", help="What to send, written as in Python. Default: KeepAll().")
+@click.option("--check", is_flag=True, help="Check the settings, the store and the models, and exit.")
+@_SETTINGS
+@_STORE
+def serve(**options: Any) -> None:
+    """Serve conversations to OpenAI clients.
+
+    Point a client's base URL at http://127.0.0.1:8086/v1. Without access keys the service is for you alone, on this
+    machine; `longtalk keys add` makes keys.
+
+    \b
+    longtalk serve
+    longtalk serve --port 9000 -m ollama:llama3.2 -p 'Memory()'
+    longtalk serve --settings service.toml --check
+    """
+    from longtalk.cli.serve import run
+
+    run(**options)
+
+
+@commands.group()
+def keys() -> None:
+    """Make, list and revoke access keys of the service.
+
+    \b
+    longtalk keys add laptop --owner ada
+    longtalk keys list
+    """
+
+
+@keys.command(name="add")
+@click.argument("name")
+@click.option("--owner", default="", metavar="NAME", help="Whose conversations the key opens. Default: no owner.")
+@click.option("--act-as", is_flag=True, help="Let the app name the owner of each request: header Longtalk-Owner.")
+@click.option("--model", "models", multiple=True, metavar="NAME", help="Limit the key to this model. Repeatable.")
+@click.option("--route", "routes", multiple=True, metavar="PATH", help="Limit the key to this path. Repeatable.")
+@click.option("--days", type=click.IntRange(min=1), help="Let the key expire after this many days.")
+@_SETTINGS
+@_STORE
+def keys_add(**options: Any) -> None:
+    """Make an access key and print it. It is shown only once.
+
+    \b
+    longtalk keys add laptop --owner ada
+    longtalk keys add web-app --act-as --days 90
+    """
+    from longtalk.cli.keys import add
+
+    add(**options)
+
+
+@keys.command(name="list")
+@AS_JSON
+@_SETTINGS
+@_STORE
+def keys_list(**options: Any) -> None:
+    """List access keys: id, name, owner, when they were made and when they expire.
+
+    \b
+    longtalk keys list
+    """
+    from longtalk.cli.keys import list_keys
+
+    list_keys(**options)
+
+
+@keys.command(name="revoke")
+@click.argument("id")
+@_SETTINGS
+@_STORE
+def keys_revoke(**options: Any) -> None:
+    """Revoke the access key with this ID. It stops working at once.
+
+    \b
+    longtalk keys revoke q3vft5cmxl2a
+    """
+    from longtalk.cli.keys import revoke
+
+    revoke(**options)
+
+
+@commands.group()
+def config() -> None:
+    """Show settings and store API keys of providers.
+
+    \b
+    longtalk config show
+    longtalk config set-key anthropic
+    """
+
+
+@config.command(name="set-key")
+@click.argument("provider")
+def config_set_key(provider: str) -> None:
+    """Store the API key of a PROVIDER, in a file that only you can read. It is read from standard input.
+
+    An empty key removes the stored one.
+
+    \b
+    longtalk config set-key anthropic
+    """
+    from longtalk.cli.config import set_key
+
+    set_key(provider)
+
+
+@config.command(name="show")
+@_SETTINGS
+def config_show(settings: str | None) -> None:
+    """Print the settings as JSON, and where they come from. API keys are not printed.
+
+    \b
+    longtalk config show
+    """
+    from longtalk.cli.config import show
+
+    show(settings)

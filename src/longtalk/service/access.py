@@ -1,0 +1,222 @@
+"""Who asks: access keys and owners.
+
+A key is shown once, when it is made; the storage has only its SHA-256. Each key belongs to one owner, or with `act_as`
+to an app that names the owner of each request in the header `Longtalk-Owner`. Without keys the service runs for one
+user on this machine: it then checks the headers `Host` and `Origin`, so that no web page that the user has open can
+reach it, by its address or by a name that points to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from longtalk._util import typed_json
+from longtalk._util.checks import check_name
+from longtalk.errors import InputError
+from longtalk.service.errors import ApiError
+from longtalk.service.settings import JwtSettings, Settings
+from longtalk.service.storage.protocol import Storage
+from longtalk.transcript.transcript import new_id, now
+
+if TYPE_CHECKING:
+    from starlette.datastructures import Headers
+
+KIND = "access_key"
+_PREFIX = "lt_"
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1")
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+class AccessKey(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of a key."""
+
+    id: str
+    digest: str
+    name: str
+    owner: str
+    act_as: bool = False
+    models: tuple[str, ...] = ()
+    """The names of models that the key may use; empty for all."""
+    routes: tuple[str, ...] = ()
+    """Prefixes of the paths that the key may use; empty for all."""
+    created: int = 0
+    expires: int | None = None
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who asks, and what they may use."""
+
+    owner: str
+    key: str = ""
+    """The id of the access key; empty without one."""
+    models: tuple[str, ...] = ()
+
+
+class AccessKeys:
+    """The access keys of the service."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def add(
+        self,
+        name: str,
+        owner: str,
+        *,
+        act_as: bool = False,
+        models: tuple[str, ...] = (),
+        routes: tuple[str, ...] = (),
+        expires: int | None = None,
+    ) -> tuple[str, AccessKey]:
+        """Make a key. Return its text, which is not stored, and what is stored of it."""
+        check_name(owner, "owner", empty=True)
+        secret = _PREFIX + secrets.token_urlsafe(32)
+        key = AccessKey(
+            id=new_id(),
+            digest=_digest(secret),
+            name=name,
+            owner=owner,
+            act_as=act_as,
+            models=models,
+            routes=routes,
+            created=now(),
+            expires=expires,
+        )
+        self._storage.put(KIND, key.digest, msgspec.json.encode(key))
+        return secret, key
+
+    def list(self) -> list[AccessKey]:
+        """Return all keys, oldest first."""
+        found: list[AccessKey] = []
+        last = ""
+        while page := self._storage.list_documents(KIND, after=last):
+            found += [typed_json.decode(each.value, AccessKey) for each in page]
+            last = page[-1].key
+        return sorted(found, key=lambda key: (key.created, key.id))
+
+    def revoke(self, id: str) -> bool:  # noqa: A002
+        """Delete the key with this id. Return False if there is none."""
+        return any(self._storage.delete(KIND, key.digest) for key in self.list() if key.id == id)
+
+    def find(self, secret: str) -> AccessKey | None:
+        """Return the key with this text, or None if it does not exist or has expired."""
+        digest = _digest(secret)
+        document = self._storage.get(KIND, digest) if secret.startswith(_PREFIX) else None
+        if document is None:
+            return None
+        key = typed_json.decode(document.value, AccessKey)
+        expired = key.expires is not None and key.expires <= now()
+        return key if hmac.compare_digest(key.digest, digest) and not expired else None
+
+    def exist(self) -> bool:
+        """Return True if there is any key."""
+        return bool(self._storage.list_documents(KIND, limit=1))
+
+
+class Gate:
+    """Decides who the caller of a request is. Raises `ApiError` for one that may not pass."""
+
+    def __init__(self, settings: Settings, keys: AccessKeys) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._jwt = _JwtReader(settings.jwt) if settings.jwt else None
+
+    def identify(self, method: str, path: str, headers: Headers) -> Caller:
+        """Return the caller of a request. Reads the storage, so it is called in a thread."""
+        self._check_origin(method, headers)
+        given = headers.get("authorization", "")
+        scheme, _, token = given.partition(" ")
+        token = token.strip() if scheme.lower() == "bearer" else headers.get("api-key", "")
+        if token and self._jwt is not None and not token.startswith(_PREFIX):
+            return Caller(self._jwt.read_owner(token))
+        key = self._keys.find(token) if token else None
+        if key is None:
+            if self._jwt is None and not self._keys.exist():
+                return self._identify_single_user(headers)
+            raise ApiError(401, "The access key is missing, wrong or expired.", code="invalid_api_key")
+        if key.routes and not any(path == each or path.startswith(each.rstrip("/") + "/") for each in key.routes):
+            raise ApiError(403, "This access key is not for this path.", code="route_not_allowed")
+        owner = key.owner
+        if key.act_as:
+            owner = headers.get("longtalk-owner", owner)
+            try:
+                check_name(owner, "owner", empty=True)
+            except InputError as problem:
+                raise ApiError(400, str(problem), param="Longtalk-Owner") from None
+        elif headers.get("longtalk-owner", owner) != owner:
+            raise ApiError(403, "This access key can't act for another owner.", code="owner_not_allowed")
+        return Caller(owner, key.id, key.models)
+
+    def _identify_single_user(self, headers: Headers) -> Caller:
+        """Return the user of this machine as the caller, without credentials. Refuse other host names."""
+        name = headers.get("host", "").rsplit(":", 1)[0] if "]" not in headers.get("host", "") else "[::1]"
+        if not is_loopback(self._settings.host):
+            raise ApiError(401, "The service has no access keys yet: longtalk keys add NAME.", code="invalid_api_key")
+        if name.lower() not in (*_LOCAL_NAMES, *self._settings.allowed_hosts):
+            raise ApiError(403, f"The service is not known as {name!r} here.", code="host_not_allowed")
+        return Caller("")
+
+    def _check_origin(self, method: str, headers: Headers) -> None:
+        """Refuse requests of web pages of other origins."""
+        origin = headers.get("origin")
+        if origin in self._settings.cors_origins:
+            return
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            raise ApiError(403, "Requests from other web sites are not accepted.", code="origin_not_allowed")
+        if origin is None or origin.partition("://")[2] == headers.get("host"):
+            return
+        if method not in _SAFE_METHODS or origin == "null":
+            raise ApiError(403, f"Requests from {origin!r} are not accepted.", code="origin_not_allowed")
+
+
+class _JwtReader:
+    """Reads signed tokens of another system."""
+
+    def __init__(self, settings: JwtSettings) -> None:
+        self._settings = settings
+        if any(name.lower() == "none" or name.startswith("HS") for name in settings.algorithms):
+            raise InputError("`jwt.algorithms` must be those of public keys, such as RS256.")
+        try:
+            with open(settings.key_file, encoding="utf-8") as file:
+                self._key = file.read()
+        except OSError as problem:
+            raise InputError(f"The key file of `jwt` can't be read: {problem.strerror}.") from None
+
+    def read_owner(self, token: str) -> str:
+        """Return the owner whom a token names."""
+        import jwt
+
+        settings = self._settings
+        try:
+            claims: Mapping[str, Any] = jwt.decode(
+                token,
+                self._key,
+                algorithms=list(settings.algorithms),
+                audience=settings.audience,
+                issuer=settings.issuer,
+                options={"require": ["exp", settings.owner_claim]},
+            )
+            owner = claims[settings.owner_claim]
+            check_name(owner, "owner")
+        except (jwt.PyJWTError, InputError, KeyError, TypeError):
+            raise ApiError(401, "The token is not valid here.", code="invalid_api_key") from None
+        return str(owner)
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if an address is reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,130 @@
+"""The ASGI application: routes, who may use them, and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from longtalk._util.concurrency import call_store
+from longtalk.providers.base import AsyncProvider
+from longtalk.service.access import Caller
+from longtalk.service.errors import ApiError, from_error, not_found
+from longtalk.service.http import json_response
+from longtalk.service.openai import chat, conversations, models, responses
+from longtalk.service.service import Service
+from longtalk.service.settings import Settings, load_settings
+from longtalk.service.storage.protocol import Storage
+from longtalk.stores.base import Store
+from longtalk.transcript.transcript import new_id
+
+Endpoint = Callable[[Service, Caller, Request], Awaitable[Response]]
+_log = logging.getLogger("longtalk")
+
+ENDPOINTS: tuple[tuple[str, str, Endpoint], ...] = (
+    *chat.ENDPOINTS,
+    *responses.ENDPOINTS,
+    *conversations.ENDPOINTS,
+    *models.ENDPOINTS,
+)
+"""Method, path and function of each route that needs a caller."""
+
+
+def create_app(
+    settings: Settings | None = None,
+    *,
+    store: Store | None = None,
+    storage: Storage | None = None,
+    providers: Mapping[str, AsyncProvider] | None = None,
+) -> Starlette:
+    """Return the service as an ASGI application.
+
+    `store` and `storage` take the place of those that the settings name, and `providers` answer under the names that
+    they have here: for programs that mount the service in their own, and for tests.
+    """
+    settings = settings or load_settings()
+
+    @asynccontextmanager
+    async def run(app: Starlette) -> AsyncIterator[None]:
+        service: Service = app.state.service
+        cleaning = asyncio.ensure_future(service.clean_up())
+        try:
+            yield
+        finally:
+            cleaning.cancel()
+            await service.aclose()
+
+    cors = Middleware(
+        CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"], max_age=600
+    )
+    app = Starlette(
+        routes=_make_routes(),
+        lifespan=run,
+        exception_handlers={404: _unknown, 405: _unknown},
+        middleware=[cors] if settings.cors_origins else [],
+    )
+    app.state.service = Service(settings, store=store, storage=storage, providers=providers)
+    return app
+
+
+def _make_routes() -> list[BaseRoute]:
+    routes: list[BaseRoute] = [Route("/healthz", _report_health), Route("/readyz", _report_ready)]
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for method, path, endpoint in ENDPOINTS:
+        by_path.setdefault(path, {})[method] = endpoint
+    return routes + [Route(path, _make_route(each), methods=list(each)) for path, each in by_path.items()]
+
+
+def _make_route(endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
+    async def route(request: Request) -> Response:
+        service: Service = request.app.state.service
+        name = request.headers.get("x-request-id", "")
+        request_id = name if name.isascii() and name.isprintable() and 0 < len(name) <= 200 else f"req_{new_id()}"
+        try:
+            caller: Caller = await call_store(
+                service.storage, lambda: service.gate.identify(request.method, request.url.path, request.headers)
+            )
+            service.limiter.count_request(caller.owner)
+            method = "GET" if request.method == "HEAD" else request.method
+            response = await endpoints[method](service, caller, request)
+        except Exception as problem:
+            error = from_error(problem)
+            if error.status >= 500:
+                _log.warning("%s %s failed: %s", request.method, request.url.path, type(problem).__name__)
+            response = error.to_response()
+        response.headers["x-request-id"] = request_id
+        return response
+
+    return route
+
+
+async def _unknown(request: Request, problem: Exception) -> Response:
+    status: Any = getattr(problem, "status_code", 404)
+    if status == 405:
+        return ApiError(405, f"{request.method} is not for this path.", code="method_not_allowed").to_response()
+    return not_found(f"The path {request.url.path!r}").to_response()
+
+
+async def _report_health(_: Request) -> Response:
+    return json_response({"status": "ok"})
+
+
+async def _report_ready(request: Request) -> Response:
+    """Report whether the store can be reached."""
+    service: Service = request.app.state.service
+    try:
+        await call_store(service.store, lambda: service.store.info("", "healthz"))
+        await call_store(service.storage, lambda: service.storage.get("health", "healthz"))
+    except Exception as problem:
+        _log.warning("the store can't be reached: %s", type(problem).__name__)
+        return json_response({"status": "unavailable"}, 503)
+    return json_response({"status": "ok"})

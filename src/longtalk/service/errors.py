@@ -1,0 +1,112 @@
+"""Errors as clients see them: a status, and a body in OpenAI's form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from longtalk.errors import (
+    AuthFailed,
+    BadState,
+    Busy,
+    ContextOverflow,
+    Deleted,
+    InputError,
+    KeyReused,
+    LongtalkError,
+    MissingExtra,
+    NotFound,
+    Overloaded,
+    ProviderError,
+    RateLimited,
+    RequestRefused,
+    StoreError,
+    Unreachable,
+)
+from longtalk.transcript.transcript import now
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+
+class ApiError(Exception):
+    """An answer of the service that is an error.
+
+    `param` names the field of the request that is wrong, `code` is a word for programs.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the error as an object."""
+        return {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
+
+    def to_response(self) -> Response:
+        """Return the HTTP response."""
+        # `longtalk keys` needs no web framework.
+        from starlette.responses import Response
+
+        body = msgspec.json.encode({"error": self.to_object()})
+        return Response(body, self.status, self.headers, media_type="application/json")
+
+
+def not_found(what: str) -> ApiError:
+    """Return the error for an id that the caller has no object of: of another owner, deleted, or never given."""
+    return ApiError(404, f"{what} not found.", param="id", code="not_found")
+
+
+def from_error(problem: Exception) -> ApiError:
+    """Return the error that a client sees for an error of the library. Texts of an internal error are not shown."""
+    if isinstance(problem, ApiError):
+        return problem
+    if isinstance(problem, Busy):
+        seconds = max(1, min(30, (problem.until - now()) // 1000)) if problem.until else 1
+        message = "Another turn runs on this conversation. Try again when it has ended."
+        return ApiError(409, message, code="conversation_locked", headers={"retry-after": str(seconds)})
+    for kind, status, code in _STATUSES:
+        if isinstance(problem, kind):
+            headers = {}
+            if isinstance(problem, ProviderError) and problem.retry_after is not None:
+                headers["retry-after"] = str(max(1, round(problem.retry_after)))
+            error_type = "invalid_request_error" if status < 429 else _TYPES.get(status, "server_error")
+            return ApiError(status, str(problem), kind=error_type, code=code, headers=headers)
+    if isinstance(problem, LongtalkError):
+        return ApiError(500, str(problem), kind="server_error", code="turn_failed")
+    return ApiError(500, "The service failed. Its log has the details.", kind="server_error", code="internal_error")
+
+
+_STATUSES: tuple[tuple[type[Exception], int, str], ...] = (
+    (KeyReused, 422, "idempotency_key_reused"),
+    (NotFound, 404, "not_found"),
+    (MissingExtra, 500, "missing_extra"),
+    (InputError, 400, "invalid_request"),
+    (BadState, 400, "invalid_state"),
+    (Deleted, 404, "not_found"),
+    (ContextOverflow, 400, "context_length_exceeded"),
+    (AuthFailed, 502, "provider_credentials"),
+    (RequestRefused, 400, "provider_refused"),
+    (RateLimited, 429, "rate_limit_exceeded"),
+    (Overloaded, 503, "provider_overloaded"),
+    (Unreachable, 503, "provider_unreachable"),
+    (ProviderError, 502, "provider_error"),
+    (StoreError, 503, "store_unavailable"),
+)
+_TYPES = {429: "rate_limit_error"}

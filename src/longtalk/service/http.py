@@ -1,0 +1,112 @@
+"""Reading requests and writing responses: bounded bodies, typed JSON, server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from longtalk.service.errors import ApiError
+
+T = TypeVar("T")
+_encoder = msgspec.json.Encoder()
+DONE = b"data: [DONE]\n\n"
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """Return the body of a request. Raises `ApiError` if it has more than `most` bytes, as soon as that is known."""
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > most:
+        raise _too_large(most)
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > most:
+                raise _too_large(most)
+    except ClientDisconnect:
+        raise ApiError(400, "The client went away before its request was complete.") from None
+    return bytes(body)
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """Return a body as a value of a type. Raises `ApiError` that names the field that is wrong."""
+    try:
+        # Fields that are kept as raw JSON are not checked otherwise.
+        body.decode()
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except msgspec.ValidationError as problem:
+        raise ApiError(400, f"{problem}.", param=_find_param(str(problem)), code="invalid_value") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise ApiError(400, f"The body is not valid JSON: {problem}.", code="invalid_json") from None
+    except RecursionError:
+        raise ApiError(400, "The body is nested too deeply.", code="invalid_json") from None
+
+
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response with a value as JSON."""
+    return Response(_encoder.encode(value), status, dict(headers or {}), media_type="application/json")
+
+
+class EventStream(Response):
+    """A response of server-sent events. `chunks` are complete events, each as bytes.
+
+    If the client goes away, `chunks` is closed; what produces it decides what that means.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, chunks: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> None:
+        self.chunks = chunks
+        self.status_code = 200
+        self.background = None
+        self.body = b""
+        self.init_headers({"cache-control": "no-store", "x-accel-buffering": "no", **(headers or {})})
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send the events until they end or the client goes away."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        sending = asyncio.ensure_future(self._send(send))
+        gone = asyncio.ensure_future(_wait_for_disconnect(receive))
+        try:
+            await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            sending.cancel()
+            with contextlib.suppress(asyncio.CancelledError, OSError):
+                await sending
+
+    async def _send(self, send: Send) -> None:
+        try:
+            async for chunk in self.chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        finally:
+            close = getattr(self.chunks, "aclose", None)
+            if close is not None:
+                await close()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _too_large(most: int) -> ApiError:
+    return ApiError(413, f"The body of a request may have {most} bytes at most.", code="request_too_large")
+
+
+def _find_param(problem: str) -> str | None:
+    """Return the field that an error of msgspec names."""
+    _, found, path = problem.rpartition(" - at `$")
+    if found:
+        return path.rstrip("`").lstrip(".") or None
+    _, found, name = problem.partition("field `")
+    return name.partition("`")[0] if found else None

@@ -1,0 +1,107 @@
+"""One turn per request: what a repeated request is.
+
+With the header `Idempotency-Key`, the same key and body of an owner is the same request for a day; another body under
+the key is refused. openai-python repeats a request after a lost connection without such a key, and says so in
+`x-stainless-retry-count`: then an equal body of the same owner within ten minutes is the same request, if its response
+was not delivered to the end. It is claimed once, so that equal requests that run at the same time stay apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+
+from longtalk._util import typed_json
+from longtalk._util.concurrency import call_store
+from longtalk.service.errors import ApiError
+from longtalk.service.storage.protocol import Storage
+from longtalk.transcript.transcript import now
+
+_KEYED = "idempotency"
+_RECENT = "recent_request"
+_KEYED_LIFETIME = 24 * 3_600_000
+_RECENT_LIFETIME = 600_000
+_LONGEST_KEY = 255
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A request, and the response that belongs to it."""
+
+    response: str
+    digest: str
+    is_new: bool = True
+    document: tuple[str, str] = ("", "")
+    """The kind and key of what is stored about it."""
+
+
+class Idempotency:
+    """Finds the response of a request that was made before."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    async def claim(self, owner: str, path: str, body: bytes, headers: Mapping[str, str], response: str) -> Claim:
+        """Return the claim of a request. If it is a new one, its response has the id `response`."""
+        key = headers.get("idempotency-key", "")
+        digest = hashlib.sha256(b"\0".join((path.encode(), _normalize(body) if key else body))).hexdigest()
+        if len(key) > _LONGEST_KEY:
+            raise ApiError(400, f"An Idempotency-Key has {_LONGEST_KEY} characters at most.", param="Idempotency-Key")
+        if key:
+            claim: Claim = await call_store(self._storage, lambda: self._claim_key(owner, key, digest, response))
+            return claim
+        count = headers.get("x-stainless-retry-count", "0")
+        is_retry = count.isdigit() and int(count) > 0
+        recent: Claim = await call_store(
+            self._storage, lambda: self._claim_recent(owner, digest, response, is_retry=is_retry)
+        )
+        return recent
+
+    async def mark_delivered(self, claim: Claim) -> None:
+        """Note that a response was delivered to the end: an equal request without a key is then a new one."""
+        kind, key = claim.document
+        if kind == _RECENT:
+            await call_store(self._storage, lambda: self._storage.delete(kind, key))
+
+    def _claim_key(self, owner: str, key: str, digest: str, response: str) -> Claim:
+        name = f"{len(owner)}:{owner}{key}"
+        new = Claim(response, digest, document=(_KEYED, name))
+        while True:
+            if self._storage.put(_KEYED, name, _encode(new), expect=0, expires=now() + _KEYED_LIFETIME):
+                return new
+            found = self._storage.get(_KEYED, name)
+            if found is None:
+                continue
+            claim = typed_json.decode(found.value, Claim)
+            if claim.digest != digest:
+                message = "This Idempotency-Key was used for a different request. Use a new one."
+                raise ApiError(422, message, param="Idempotency-Key", code="idempotency_key_reused")
+            return msgspec.structs.replace(claim, is_new=False)
+
+    def _claim_recent(self, owner: str, digest: str, response: str, *, is_retry: bool) -> Claim:
+        name = f"{len(owner)}:{owner}{digest}/"
+        if is_retry:
+            for found in self._storage.list_documents(_RECENT, prefix=name, limit=20):
+                # Only one repeated request gets it.
+                if self._storage.delete(_RECENT, found.key, expect=found.version):
+                    claim = typed_json.decode(found.value, Claim)
+                    renewed = msgspec.structs.replace(claim, is_new=False)
+                    self._storage.put(_RECENT, found.key, _encode(claim), expires=now() + _RECENT_LIFETIME)
+                    return renewed
+        document = (_RECENT, name + response)
+        new = Claim(response, digest, document=document)
+        self._storage.put(*document, _encode(new), expires=now() + _RECENT_LIFETIME)
+        return new
+
+
+def _normalize(body: bytes) -> bytes:
+    """Return a form of the body that is the same for equal JSON, whatever the order of its members."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(body), order="sorted")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return body
+
+
+def _encode(claim: Claim) -> bytes:
+    return msgspec.json.encode(claim)

@@ -1,0 +1,58 @@
+"""Limits for each owner: requests per minute, and turns at the same time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from longtalk.service.errors import ApiError
+from longtalk.service.settings import Limits
+
+_MOST_OWNERS = 10_000
+
+
+class RateLimiter:
+    """Counts the requests of each owner: a bucket that holds a minute's worth and fills steadily.
+
+    `clock` returns seconds. The counts are those of this process.
+    """
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def count_request(self, owner: str) -> None:
+        """Count a request. Raises `ApiError` if the owner has none left for now."""
+        most = self._limits.requests_per_minute
+        if not most:
+            return
+        at = self._clock()
+        left, since = self._buckets.get(owner, (float(most), at))
+        left = min(float(most), left + (at - since) * most / 60)
+        if left < 1:
+            wait = (1 - left) * 60 / most
+            self._buckets[owner] = (left, at)
+            raise _limited(f"The limit is {most} requests per minute.", wait)
+        self._buckets[owner] = (left - 1, at)
+        if len(self._buckets) > _MOST_OWNERS:
+            self._forget_full_buckets(most, at)
+
+    def check_turns(self, running: int) -> None:
+        """Raise `ApiError` if an owner already runs as many turns as allowed."""
+        most = self._limits.concurrent_turns
+        if most and running >= most:
+            raise _limited(f"The limit is {most} turns at the same time.", 1)
+
+    def _forget_full_buckets(self, most: int, at: float) -> None:
+        """Forget owners whose bucket is full again: they count as new ones."""
+        self._buckets = {
+            owner: (left, since)
+            for owner, (left, since) in self._buckets.items()
+            if left + (at - since) * most / 60 < most
+        }
+
+
+def _limited(message: str, wait: float) -> ApiError:
+    headers = {"retry-after": str(max(1, round(wait + 0.5)))}
+    return ApiError(429, message, kind="rate_limit_error", code="rate_limit_exceeded", headers=headers)

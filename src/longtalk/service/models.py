@@ -1,0 +1,90 @@
+"""The models that clients can name, and the providers behind them.
+
+A provider keeps its connections, so there is one for each model in a process, however many conversations use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from longtalk.errors import InputError
+from longtalk.policies import Policy
+from longtalk.policies.notation import parse_policy
+from longtalk.providers.base import AsyncProvider
+from longtalk.providers.factory import connect
+from longtalk.service.errors import ApiError
+from longtalk.service.settings import ModelSettings, Settings
+
+
+class ServedModel(msgspec.Struct, frozen=True):
+    """A model, ready to be talked with."""
+
+    name: str
+    """The name that the client used."""
+    provider: AsyncProvider
+    policy: Policy
+    options: Mapping[str, Any]
+    system: str
+
+
+class Models:
+    """The models of the settings, and any other where the settings allow it.
+
+    `providers` are objects that answer under a name, for programs that mount the service and for tests.
+    """
+
+    def __init__(
+        self, settings: Settings, credentials: Mapping[str, str], providers: Mapping[str, AsyncProvider] | None = None
+    ) -> None:
+        self._settings = settings
+        self._credentials = credentials
+        self._given = dict(providers or {})
+        self._default_policy = parse_policy(settings.policy)
+        self._policies = {name: parse_policy(each.policy) for name, each in settings.models.items() if each.policy}
+        self._connected: dict[tuple[str, str | None], AsyncProvider] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The names that the settings define, and the default model."""
+        return list(dict.fromkeys([*self._given, *self._settings.models, self._settings.default_model]))
+
+    def find(self, name: str | None, *, allowed: tuple[str, ...] = ()) -> ServedModel:
+        """Return the model of a name; without a name, the default one.
+
+        `allowed` are the names that the caller's key is limited to. Raises `ApiError` for a model that is not there or
+        not for this caller, without telling which.
+        """
+        chosen = name or self._settings.default_model
+        known = chosen in self._given or chosen in self._settings.models or chosen == self._settings.default_model
+        if (allowed and chosen not in allowed) or not (known or self._settings.any_model):
+            raise _unknown(chosen)
+        settings = self._settings.models.get(chosen, ModelSettings(chosen))
+        try:
+            provider = self._connect(chosen, settings)
+        except InputError as problem:
+            if known:
+                raise ApiError(500, str(problem), kind="server_error", code="model_unavailable") from None
+            raise _unknown(chosen) from None
+        policy = self._policies.get(chosen, self._default_policy)
+        return ServedModel(chosen, provider, policy, settings.options, settings.system)
+
+    async def aclose(self) -> None:
+        """Close the connections of all providers."""
+        for provider in [*self._connected.values(), *self._given.values()]:
+            await provider.aclose()
+
+    def _connect(self, name: str, settings: ModelSettings) -> AsyncProvider:
+        if name in self._given:
+            return self._given[name]
+        key = (settings.model, settings.base_url)
+        if key not in self._connected:
+            api_key = self._credentials.get(settings.model.partition(":")[0])
+            self._connected[key] = connect(settings.model, base_url=settings.base_url, api_key=api_key)
+        return self._connected[key]
+
+
+def _unknown(name: str) -> ApiError:
+    return ApiError(404, f"The model {name!r} does not exist or is not for you.", param="model", code="model_not_found")

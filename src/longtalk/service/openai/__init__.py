@@ -1,0 +1,1 @@
+"""OpenAI's surface: Chat Completions, Responses, Conversations and Models, over any provider."""

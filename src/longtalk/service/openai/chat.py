@@ -1,0 +1,222 @@
+"""The route of Chat Completions.
+
+Without a conversation, nothing is kept, as usual. With one, in the body or in the header `Longtalk-Conversation`, only
+the new messages are sent: the service has the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from longtalk.events import Done, Reasoning, Text, ToolCall, ToolCallDelta
+from longtalk.reply import TurnReply
+from longtalk.service.access import Caller
+from longtalk.service.errors import from_error
+from longtalk.service.http import DONE, EventStream, decode, json_response, read_body
+from longtalk.service.idempotency import Claim, Idempotency
+from longtalk.service.ids import ResponseId, new_conversation_id, new_key, parse_response_id
+from longtalk.service.openai.create_chat import CreateChat
+from longtalk.service.openai.items import Item, is_shown
+from longtalk.service.runs import Run, RunName
+from longtalk.service.service import Service
+from longtalk.service.turns import TurnOrder, open_stream
+from longtalk.transcript.transcript import now
+from longtalk.turn.stream import AsyncStream
+from longtalk.usage import Usage
+
+PATH = "/v1/chat/completions"
+_HEADER = "longtalk-conversation"
+_FINISH = {"stop": "stop", "length": "length", "filtered": "content_filter", "tool_calls": "tool_calls"}
+_encoder = msgspec.json.Encoder()
+
+
+async def create(service: Service, caller: Caller, request: Request) -> Response:
+    """Make a chat completion."""
+    body = await read_body(request, service.settings.limits.body_bytes)
+    given = decode(body, CreateChat)
+    given.check()
+    key = request.headers.get("idempotency-key", "")
+    seed = f"{len(caller.owner)}:{caller.owner}{key}" if key else ""
+    named = given.conversation or request.headers.get(_HEADER)
+    conversation = named or (new_conversation_id(chain=True, seed=seed) if given.store or key else None)
+    target = ResponseId(conversation or new_conversation_id(chain=True), new_key(seed))
+    idempotency = Idempotency(service.storage)
+    claim = await idempotency.claim(caller.owner, PATH, body, request.headers, str(target))
+    if not claim.is_new and conversation is not None:
+        target = parse_response_id(claim.response) or target
+        conversation = target.conversation
+    run = await _start(service, caller, given, target, conversation, is_new=claim.is_new)
+    headers = {"longtalk-conversation": conversation} if conversation and conversation.isascii() else {}
+    try:
+        await run.wait_for_events()
+        if given.stream:
+            return EventStream(_stream(service, run, idempotency, claim, keeps=conversation is not None), headers)
+        result: Item = await run.wait_for_end()
+    except asyncio.CancelledError:
+        if conversation is None:
+            await service.runs.cancel(run.name)
+        raise
+    await idempotency.mark_delivered(claim)
+    return json_response(result, headers=headers)
+
+
+async def _start(
+    service: Service, caller: Caller, given: CreateChat, target: ResponseId, conversation: str | None, *, is_new: bool
+) -> Run:
+    model = service.models.find(given.model, allowed=caller.models)
+    system, messages = given.split_messages()
+    tools = given.make_tools()
+    order = TurnOrder(
+        owner=caller.owner,
+        model=model,
+        wire="openai-chat",
+        messages=messages,
+        system=system,
+        tools=tools,
+        options=given.make_options(model.provider),
+        output=given.read_output_schema(),
+        conversation=conversation,
+        key=target.key,
+        meta={"metadata": given.metadata} if given.metadata else None,
+    )
+    name = RunName(caller.owner, f"chatcmpl-{target}")
+    chunks = _Chunks(name.id, model.name, [tool.name for tool in tools])
+    with_usage = given.stream_options is not None and given.stream_options.include_usage
+
+    async def play(run: Run) -> Item:
+        return await _play(run, await open_stream(order, service.store), chunks, with_usage=with_usage)
+
+    running = None if is_new else service.runs.find(name)
+    return running or await service.start_run(name, play, logs=False)
+
+
+class _Chunks:
+    """Renders the events of a turn as chunks of a chat completion."""
+
+    def __init__(self, id: str, model: str, tools: list[str]) -> None:  # noqa: A002
+        self._id = id
+        self._model = model
+        self._tools = tools
+        self._created = now() // 1000
+        self._indexes: dict[int, int] = {}
+        self._sent: set[int] = set()
+
+    def make(self, delta: Item, finish: str | None = None, **more: Any) -> bytes:
+        """Return a chunk."""
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return _encoder.encode(self._base("chat.completion.chunk") | {"choices": [choice], **more})
+
+    def make_usage(self, usage: Usage) -> bytes:
+        """Return the last chunk, which has the usage and no choice."""
+        return _encoder.encode(self._base("chat.completion.chunk") | {"choices": [], "usage": to_chat_usage(usage)})
+
+    def make_completion(self, reply: TurnReply, finish: str) -> Item:
+        """Return the whole completion."""
+        calls = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments.decode("utf-8", "replace") or "{}"},
+            }
+            for call in reply.calls
+            if is_shown(call.name, self._tools)
+        ]
+        refusal = reply.message.refusal if reply.message is not None else ""
+        message: Item = {
+            "role": "assistant",
+            "content": reply.text or (None if calls or refusal else ""),
+            "refusal": refusal or None,
+            "annotations": [],
+        }
+        if calls:
+            message["tool_calls"] = calls
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+        return self._base("chat.completion") | {"choices": [choice], "usage": to_chat_usage(reply.usage)}
+
+    def feed(self, event: object) -> bytes | None:
+        """Return the chunk that an event of a turn becomes; None for an event that has none."""
+        if type(event) is Text:
+            return self.make({"content": event.text})
+        if type(event) is Reasoning:
+            return self.make({"reasoning_content": event.text})
+        if type(event) is ToolCallDelta and is_shown(event.name, self._tools):
+            return self._make_call(event.index, event.id, event.name, event.arguments)
+        if type(event) is ToolCall and is_shown(event.name, self._tools) and not self._indexes:
+            index = len(self._sent)
+            self._sent.add(index)
+            return self._make_call(1_000 + index, event.id, event.name, event.arguments.decode("utf-8", "replace"))
+        return None
+
+    def _make_call(self, index: int, id: str, name: str, arguments: str) -> bytes:  # noqa: A002
+        begins = index not in self._indexes
+        if begins and index < 1_000:
+            self._indexes[index] = len(self._indexes)
+        place = self._indexes.get(index, index - 1_000)
+        function = {"name": name, "arguments": arguments} if begins else {"arguments": arguments}
+        call = {"index": place, "id": id, "type": "function", "function": function}
+        return self.make({"tool_calls": [call if begins else {"index": place, "function": function}]})
+
+    def _base(self, kind: str) -> Item:
+        return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
+
+
+async def _play(run: Run, stream: AsyncStream[Any], chunks: _Chunks, *, with_usage: bool) -> Item:
+    begun = False
+    try:
+        async for event in stream:
+            if type(event) is Done:
+                break
+            chunk = chunks.feed(event)
+            if chunk is not None:
+                if not begun:
+                    run.emit(chunks.make({"role": "assistant", "content": ""}))
+                    begun = True
+                run.emit(chunk)
+    except asyncio.CancelledError:
+        if not run.cancelled:
+            raise
+    reply: TurnReply = stream.reply
+    if not begun:
+        run.emit(chunks.make({"role": "assistant", "content": ""}))
+    finish = _FINISH.get(reply.finish_reason, "stop")
+    run.emit(chunks.make({}, finish))
+    if with_usage:
+        run.emit(chunks.make_usage(reply.usage))
+    return chunks.make_completion(reply, finish)
+
+
+async def _stream(
+    service: Service, run: Run, idempotency: Idempotency, claim: Claim, *, keeps: bool
+) -> AsyncIterator[bytes]:
+    try:
+        async for _, events in run.follow():
+            yield b"".join([b"data: %s\n\n" % event for event in events])
+        if run.failure is not None:
+            error = from_error(run.failure)
+            yield b"data: %s\n\n" % _encoder.encode({"error": error.to_object()})
+            return
+        yield DONE
+        await idempotency.mark_delivered(claim)
+    finally:
+        if not keeps and not run.ended:
+            await service.runs.cancel(run.name)
+
+
+def to_chat_usage(usage: Usage) -> Item:
+    """Return token counts in the form of Chat Completions."""
+    return {
+        "prompt_tokens": usage.input,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.input + usage.output,
+        "prompt_tokens_details": {"cached_tokens": usage.cached, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
+    }
+
+
+ENDPOINTS = (("POST", PATH, create),)

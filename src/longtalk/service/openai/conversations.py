@@ -1,0 +1,226 @@
+"""The routes of the Conversations API. A conversation is one of the store, under the same id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from longtalk._util.concurrency import call_store
+from longtalk.branches.append import append_turns
+from longtalk.branches.branch import AsyncBranch
+from longtalk.errors import InputError
+from longtalk.policies import KeepAll
+from longtalk.service.access import Caller
+from longtalk.service.errors import ApiError, not_found
+from longtalk.service.http import decode, json_response, read_body
+from longtalk.service.idempotency import Idempotency
+from longtalk.service.ids import new_conversation_id
+from longtalk.service.openai.create_response import check_metadata
+from longtalk.service.openai.items import Item, to_items
+from longtalk.service.openai.responses import paginate
+from longtalk.service.service import Service
+from longtalk.stores.base import MAIN, Commit, ConversationInfo, HeadMoved
+from longtalk.tokens import counter_for
+from longtalk.transcript.transcript import Entry, now
+from longtalk.transfer.append import append_messages, read_messages
+from longtalk.wires import HTTP_WIRES
+
+PATH = "/v1/conversations"
+_MOST_ITEMS = 20
+_WIRE = HTTP_WIRES["openai-responses"]
+
+
+class CreateConversation(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields of a request for a conversation."""
+
+    items: list[msgspec.Raw] | None = None
+    metadata: dict[str, str] | None = None
+
+
+class UpdateConversation(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields of a change."""
+
+    metadata: dict[str, str] | None
+
+
+class CreateItems(msgspec.Struct, forbid_unknown_fields=True):
+    """Items to add."""
+
+    items: list[msgspec.Raw]
+
+
+async def create(service: Service, caller: Caller, request: Request) -> Response:
+    """Make a conversation, with items if the request has some."""
+    body = await read_body(request, service.settings.limits.body_bytes)
+    given = decode(body, CreateConversation)
+    check_metadata(given.metadata)
+    entries = _read_items(given.items or [])
+    key = request.headers.get("idempotency-key", "")
+    seed = f"{len(caller.owner)}:{caller.owner}{key}" if key else ""
+    idempotency = Idempotency(service.storage)
+    claim = await idempotency.claim(caller.owner, PATH, body, request.headers, new_conversation_id(seed=seed))
+    commit = Commit(branch=MAIN, expect=0, at=now(), meta=given.metadata or {})
+    try:
+        await call_store(service.store, lambda: service.store.write(caller.owner, claim.response, commit))
+    except HeadMoved:
+        pass
+    else:
+        if entries:
+            await _append(service, caller.owner, claim.response, entries)
+    await idempotency.mark_delivered(claim)
+    return json_response(_make_conversation(await _find(service, caller, claim.response)))
+
+
+async def retrieve(service: Service, caller: Caller, request: Request) -> Response:
+    """Return a conversation."""
+    return json_response(_make_conversation(await _find(service, caller, request.path_params["id"])))
+
+
+async def update(service: Service, caller: Caller, request: Request) -> Response:
+    """Replace the metadata of a conversation."""
+    given = decode(await read_body(request, service.settings.limits.body_bytes), UpdateConversation)
+    check_metadata(given.metadata)
+    name = request.path_params["id"]
+    await _find(service, caller, name)
+    await service.open_archive(caller.owner).set_metadata(name, given.metadata or {})
+    return json_response(_make_conversation(await _find(service, caller, name)))
+
+
+async def delete(service: Service, caller: Caller, request: Request) -> Response:
+    """Delete a conversation and everything that stems from it."""
+    name = request.path_params["id"]
+    found = await call_store(service.store, lambda: service.store.delete(caller.owner, name))
+    if found is None:
+        raise not_found(f"Conversation {name!r}")
+    return json_response({"id": name, "object": "conversation.deleted", "deleted": True})
+
+
+async def list_items(service: Service, caller: Caller, request: Request) -> Response:
+    """Return a page of the items of a conversation."""
+    return json_response(paginate(await _read_all(service, caller, request), request))
+
+
+async def add_items(service: Service, caller: Caller, request: Request) -> Response:
+    """Add items to a conversation without a model call."""
+    given = decode(await read_body(request, service.settings.limits.body_bytes), CreateItems)
+    if not 1 <= len(given.items) <= _MOST_ITEMS:
+        raise ApiError(400, f"`items` must have 1 to {_MOST_ITEMS} items.", param="items")
+    entries = _read_items(given.items)
+    name = request.path_params["id"]
+    await _find(service, caller, name)
+    new = to_items(await _append(service, caller.owner, name, entries), {})
+    return json_response(
+        {
+            "object": "list",
+            "data": new,
+            "first_id": new[0]["id"] if new else None,
+            "last_id": new[-1]["id"] if new else None,
+            "has_more": False,
+        }
+    )
+
+
+async def retrieve_item(service: Service, caller: Caller, request: Request) -> Response:
+    """Return one item."""
+    name = request.path_params["item"]
+    item = next((each for each in await _read_all(service, caller, request) if each["id"] == name), None)
+    if item is None:
+        raise not_found(f"Item {name!r}")
+    return json_response(item)
+
+
+async def delete_item(service: Service, caller: Caller, request: Request) -> Response:
+    """Erase the content of an item for good, and of everything that may quote it. Return the conversation.
+
+    The entry stays in its place, redacted, so that calls and results still pair.
+    """
+    conversation, name = request.path_params["id"], request.path_params["item"]
+    items = await _read_all(service, caller, request)
+    if all(each["id"] != name for each in items):
+        raise not_found(f"Item {name!r}")
+    entries = await _read_entries(service, caller.owner, conversation)
+    entry = _find_entry(entries, name)
+    if entry is None:
+        raise not_found(f"Item {name!r}")
+    await service.open_archive(caller.owner).redact(conversation, entry.id)
+    return json_response(_make_conversation(await _find(service, caller, conversation)))
+
+
+# Inside
+
+
+async def _find(service: Service, caller: Caller, name: str) -> ConversationInfo:
+    found: ConversationInfo | None = await call_store(service.store, lambda: service.store.info(caller.owner, name))
+    if found is None:
+        raise not_found(f"Conversation {name!r}")
+    return found
+
+
+def _make_conversation(info: ConversationInfo) -> Item:
+    metadata = {key: value for key, value in info.meta.items() if isinstance(value, str)}
+    return {"id": info.id, "object": "conversation", "created_at": info.created // 1000, "metadata": metadata}
+
+
+def _read_items(items: list[msgspec.Raw]) -> list[Entry]:
+    """Return the entries of items that a client adds."""
+    if len(items) > _MOST_ITEMS:
+        raise ApiError(400, f"`items` has {len(items)} items; the limit is {_MOST_ITEMS}.", param="items")
+    try:
+        return read_messages([bytes(each) for each in items], _WIRE) if items else []
+    except InputError as problem:
+        raise ApiError(400, str(problem), param="items") from None
+
+
+async def _append(service: Service, owner: str, conversation: str, entries: list[Entry]) -> Sequence[Entry]:
+    branch = AsyncBranch(service.store, owner, conversation, MAIN, KeepAll(), create=False)
+    counter = counter_for("openai-chat:gpt")
+    try:
+        return await append_turns(branch, lambda before: append_messages(before, entries, counter))
+    except InputError as problem:
+        raise ApiError(400, str(problem), param="items") from None
+
+
+async def _read_entries(service: Service, owner: str, conversation: str) -> list[Entry]:
+    def read() -> list[Entry]:
+        head = service.store.head(owner, conversation, MAIN)
+        return list(service.store.read(owner, conversation, MAIN, 0, head.size).entries()) if head else []
+
+    found: list[Entry] = await call_store(service.store, read)
+    return found
+
+
+async def _read_all(service: Service, caller: Caller, request: Request) -> list[Item]:
+    name: str = request.path_params["id"]
+    await _find(service, caller, name)
+    entries = await _read_entries(service, caller.owner, name)
+    tools: dict[str, Any] = {}
+    return to_items(entries, tools)
+
+
+def _find_entry(entries: list[Entry], item: str) -> Entry | None:
+    """Return the entry that an item is, or is a part of."""
+    for entry in entries:
+        if item.partition("_")[2] == entry.id:
+            return entry
+    turn = item.partition("_")[2].rpartition("_")[0]
+    answers = [entry for entry in entries if entry.turn == turn and entry.role == "assistant"]
+    for i in range(len(answers)):
+        if any(each["id"] == item for each in to_items(answers[: i + 1], {})):
+            return answers[i]
+    return None
+
+
+ENDPOINTS = (
+    ("POST", PATH, create),
+    ("GET", PATH + "/{id}", retrieve),
+    ("POST", PATH + "/{id}", update),
+    ("DELETE", PATH + "/{id}", delete),
+    ("GET", PATH + "/{id}/items", list_items),
+    ("POST", PATH + "/{id}/items", add_items),
+    ("GET", PATH + "/{id}/items/{item}", retrieve_item),
+    ("DELETE", PATH + "/{id}/items/{item}", delete_item),
+)

@@ -1,0 +1,195 @@
+"""The body of `POST /v1/responses`, and the turn that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.errors import ToolError
+from longtalk.providers.base import AsyncProvider
+from longtalk.service.errors import ApiError
+from longtalk.service.openai.options import to_provider_options
+from longtalk.tools import Tool, external_tool
+
+_MOST_METADATA = 16
+_LONGEST_METADATA_KEY = 64
+_LONGEST_METADATA_VALUE = 512
+
+
+class ConversationRef(msgspec.Struct, forbid_unknown_fields=True):
+    """A conversation by its id."""
+
+    id: str
+
+
+class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The fields of a request for a response."""
+
+    input: msgspec.Raw = msgspec.Raw(b'""')
+    model: str | None = None
+    instructions: str | None = None
+    conversation: str | ConversationRef | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    background: bool | None = None
+    include: list[str] | None = None
+    metadata: dict[str, str] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    max_tool_calls: int | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_logprobs: int | None = None
+    reasoning: dict[str, Any] | None = None
+    text: dict[str, Any] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    service_tier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    safety_identifier: str | None = None
+    user: str | None = None
+    prompt: dict[str, Any] | None = None
+    context_management: list[dict[str, Any]] | None = None
+    client_metadata: dict[str, Any] | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        return self.store is not False
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The id of the conversation that the request names."""
+        return self.conversation.id if isinstance(self.conversation, ConversationRef) else self.conversation
+
+    def check(self) -> None:
+        """Raise `ApiError` for fields that exclude each other, or that the service has nothing for."""
+        if self.previous_response_id and self.conversation is not None:
+            raise ApiError(
+                400, "`previous_response_id` and `conversation` exclude each other.", param="previous_response_id"
+            )
+        if self.background and not self.is_stored:
+            raise ApiError(400, "A background response must be stored: leave `store` out.", param="background")
+        for name in ("prompt", "context_management"):
+            if getattr(self, name):
+                raise ApiError(400, f"`{name}` is not supported here.", param=name, code="unsupported_parameter")
+        check_metadata(self.metadata)
+
+    def read_input(self) -> list[bytes]:
+        """Return the input as items."""
+        raw = bytes(self.input)
+        if raw[:1] == b'"':
+            text = json_bytes.text(raw)
+            return [json_bytes.encode({"type": "message", "role": "user", "content": text})] if text else []
+        if raw in (b"", b"null"):
+            return []
+        if raw[:1] != b"[":
+            raise ApiError(400, "`input` must be text or a list of items.", param="input")
+        items = json_bytes.items(raw)
+        for number, item in enumerate(items):
+            if item[:1] != b"{":
+                raise ApiError(400, f"Item {number} of `input` is not an object.", param=f"input[{number}]")
+        return items
+
+    def make_tools(self) -> list[Tool]:
+        """Return the client's functions. Raises `ApiError` for a tool that only OpenAI's own servers run."""
+        return [make_function(tool, f"tools[{i}]") for i, tool in enumerate(self.tools or ())]
+
+    def make_options(self, provider: AsyncProvider) -> dict[str, Any]:
+        """Return the options of the model call."""
+        text = self.text or {}
+        fields = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_output_tokens": self.max_output_tokens,
+            "tool_choice": self.tool_choice if self.tools else None,
+            "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
+            "reasoning": self.reasoning,
+            "verbosity": text.get("verbosity"),
+            "top_logprobs": self.top_logprobs,
+            "service_tier": self.service_tier,
+            "prompt_cache_key": self.prompt_cache_key,
+            "prompt_cache_retention": self.prompt_cache_retention,
+            "safety_identifier": self.safety_identifier,
+            "user": self.user,
+            "json_object": True if _read_format(text).get("type") == "json_object" else None,
+        }
+        return to_provider_options(fields, provider)
+
+    def read_output_schema(self) -> Mapping[str, Any] | None:
+        """Return the JSON Schema that the answer must match, or None for text."""
+        form = _read_format(self.text or {})
+        if form.get("type") in (None, "text", "json_object"):
+            return None
+        if form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict):
+            raise ApiError(400, "`text.format` must be text, json_object or json_schema.", param="text.format")
+        return {"title": form.get("name", "answer"), **form["schema"]}
+
+    def to_echo(self) -> dict[str, Any]:
+        """Return the fields that the response repeats."""
+        given = {
+            "background": self.background,
+            "conversation": {"id": self.conversation_id} if self.conversation_id else None,
+            "instructions": self.instructions,
+            "max_output_tokens": self.max_output_tokens,
+            "max_tool_calls": self.max_tool_calls,
+            "metadata": self.metadata,
+            "parallel_tool_calls": self.parallel_tool_calls,
+            "previous_response_id": self.previous_response_id,
+            "prompt_cache_key": self.prompt_cache_key,
+            "reasoning": self.reasoning,
+            "safety_identifier": self.safety_identifier,
+            "service_tier": self.service_tier,
+            "store": self.store,
+            "temperature": self.temperature,
+            "text": self.text,
+            "tool_choice": self.tool_choice,
+            "tools": self.tools,
+            "top_logprobs": self.top_logprobs,
+            "top_p": self.top_p,
+            "truncation": self.truncation,
+            "user": self.user,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def check_metadata(metadata: Mapping[str, str] | None) -> None:
+    """Raise `ApiError` unless metadata has the size that the API allows."""
+    given = metadata or {}
+    if len(given) > _MOST_METADATA:
+        raise ApiError(400, f"`metadata` has {len(given)} keys; the limit is {_MOST_METADATA}.", param="metadata")
+    for key, value in given.items():
+        if len(key) > _LONGEST_METADATA_KEY or len(value) > _LONGEST_METADATA_VALUE:
+            raise ApiError(
+                400,
+                f"`metadata` has a key of more than {_LONGEST_METADATA_KEY} characters, or a value of more than "
+                f"{_LONGEST_METADATA_VALUE}.",
+                param="metadata",
+            )
+
+
+def make_function(tool: Mapping[str, Any], where: str) -> Tool:
+    """Return a function that the client runs. `where` names its place in the request, for errors."""
+    if tool.get("type", "function") != "function":
+        kind = tool.get("type")
+        raise ApiError(
+            400, f"Tools of the type {kind!r} are not supported here: only functions are.", param=f"{where}.type"
+        )
+    schema = tool.get("parameters") or {"type": "object", "properties": {}}
+    try:
+        return external_tool(tool.get("name", ""), tool.get("description") or "", schema)
+    except ToolError as problem:
+        raise ApiError(400, str(problem), param=where) from None
+
+
+def _read_format(text: Mapping[str, Any]) -> Mapping[str, Any]:
+    form = text.get("format") or {}
+    if not isinstance(form, Mapping):
+        raise ApiError(400, "`text.format` must be an object.", param="text.format")
+    return form

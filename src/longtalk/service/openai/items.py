@@ -1,0 +1,161 @@
+"""Entries of a transcript as items of the Responses API.
+
+Items are renderings: nothing of them is stored. What a client has sent in this form is shown as it was sent, with an
+id; an answer of any provider is shown as reasoning, a message and function calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from longtalk._util import json_bytes
+from longtalk.memory.cards.hidden import find_memory_calls, is_hidden
+from longtalk.service.ids import make_entry_item_id, make_item_id
+from longtalk.transcript.transcript import Entry
+from longtalk.wires import WIRES
+from longtalk.wires.convert import CallIdMap, convert_entry
+from longtalk.wires.entries import view_entry
+from longtalk.wires.reasoning import read_reasoning
+from longtalk.wires.registry import find_family
+
+Item = dict[str, Any]
+_RESPONSES = WIRES["openai-responses"]
+_STATUSES = {"interrupted": "incomplete", "length": "incomplete", "filtered": "incomplete"}
+_OWN_TOOLS = ("recall",)
+"""Tools of the library itself, whose calls a client neither runs nor sees."""
+
+
+def make_message(id: str, text: str, status: str = "completed", refusal: str = "") -> Item:  # noqa: A002
+    """Return an answer's message as an item."""
+    content: list[Item] = []
+    if text or not refusal:
+        content.append({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+    if refusal:
+        content.append({"type": "refusal", "refusal": refusal})
+    return {"id": id, "type": "message", "status": status, "role": "assistant", "content": content}
+
+
+def make_call(id: str, call_id: str, name: str, arguments: str, status: str = "completed") -> Item:  # noqa: A002
+    """Return a function call as an item."""
+    return {
+        "id": id,
+        "type": "function_call",
+        "status": status,
+        "call_id": call_id,
+        "name": name,
+        "arguments": arguments,
+    }
+
+
+def make_reasoning(id: str, text: str) -> Item:  # noqa: A002
+    """Return what the model has shown of its thinking as an item."""
+    summary = [{"type": "summary_text", "text": text}] if text else []
+    return {"id": id, "type": "reasoning", "summary": summary}
+
+
+class ItemNumbers:
+    """Numbers the items of one turn by their kind, in the order in which they come."""
+
+    def __init__(self, turn: str) -> None:
+        self._turn = turn
+        self._next = {"msg": 0, "fc": 0, "rs": 0}
+
+    def take(self, kind: str) -> str:
+        """Return the id of the next item of a kind."""
+        self._next[kind] += 1
+        return make_item_id(kind, self._turn, self._next[kind] - 1)
+
+
+def to_output_items(
+    entries: Iterable[Entry], turn: str, *, tools: Collection[str] | None = None, encrypted: bool = False
+) -> list[Item]:
+    """Return the items that the answers of a turn are.
+
+    `tools` are the names of the client's functions; calls of others are not shown. None shows all that are not the
+    library's own. `encrypted` includes the encrypted reasoning of a Responses provider.
+    """
+    numbers, items = ItemNumbers(turn), []
+    listed = list(entries)
+    hidden = find_memory_calls(listed)
+    for i, entry in enumerate(listed):
+        if entry.role != "assistant":
+            continue
+        calls_hidden = hidden.get(i, frozenset())
+        seen = view_entry(entry)
+        reasoning = read_reasoning(entry)
+        sealed = _read_encrypted(entry) if encrypted else []
+        if reasoning or sealed:
+            item = make_reasoning(numbers.take("rs"), reasoning)
+            if sealed:
+                item["encrypted_content"] = sealed[0]
+            items.append(item)
+        if seen.text or seen.refusal:
+            status = _STATUSES.get(entry.condition, "completed")
+            items.append(make_message(numbers.take("msg"), seen.text, status, seen.refusal))
+        for call in seen.calls:
+            if call.id not in calls_hidden and is_shown(call.name, tools):
+                arguments = call.arguments.decode("utf-8", "replace") or "{}"
+                items.append(make_call(numbers.take("fc"), call.id, call.name, arguments))
+    return items
+
+
+def is_shown(name: str, tools: Collection[str] | None) -> bool:
+    """Return True if a client sees the calls of a tool."""
+    return name in tools if tools is not None else name not in _OWN_TOOLS
+
+
+def to_input_item(entry: Entry) -> Item | None:
+    """Return the item that an entry of a turn's input is, or None if it has no form here (a note of the app)."""
+    if entry.wire in WIRES and find_family(WIRES[entry.wire]) == "openai-responses":
+        native = entry.native
+    else:
+        converted = convert_entry(entry, _RESPONSES, CallIdMap())
+        if converted is None:
+            return None
+        native = converted.native if converted.wire == _RESPONSES.name else b""
+    seen = view_entry(entry)
+    value: Item = json_bytes.value(native) if native else {"role": "system", "content": seen.text}
+    if entry.role == "tool":
+        return {**value, "id": make_entry_item_id("fco", entry.id), "status": "completed"}
+    content = value.get("content")
+    if isinstance(content, str):
+        value["content"] = [{"type": "input_text", "text": content}]
+    return {**value, "type": "message", "id": make_entry_item_id("msg", entry.id), "status": "completed"}
+
+
+def to_items(entries: Sequence[Entry], tools: Mapping[str, Collection[str] | None]) -> list[Item]:
+    """Return all items of a conversation, oldest first. `tools` has the client's functions of each turn, by its id."""
+    items: list[Item] = []
+    start = 0
+    hidden = find_memory_calls(entries)
+    while start < len(entries):
+        turn = entries[start].turn
+        stop = next((i for i in range(start, len(entries)) if entries[i].turn != turn), len(entries))
+        answers = to_output_items(entries[start:stop], turn, tools=tools.get(turn))
+        waiting = list(answers)
+        for i in range(start, stop):
+            entry = entries[i]
+            if entry.role == "assistant":
+                count = _count_items(entry, hidden.get(i, frozenset()), tools.get(turn))
+                items += waiting[:count]
+                waiting = waiting[count:]
+            elif not is_hidden(entry, hidden.get(i, frozenset())) and (item := to_input_item(entry)) is not None:
+                items.append(item)
+        start = stop
+    return items
+
+
+def _count_items(entry: Entry, hidden: Collection[str], tools: Collection[str] | None) -> int:
+    seen = view_entry(entry)
+    calls = sum(call.id not in hidden and is_shown(call.name, tools) for call in seen.calls)
+    return bool(read_reasoning(entry)) + bool(seen.text or seen.refusal) + calls
+
+
+def _read_encrypted(entry: Entry) -> list[str]:
+    if entry.wire not in WIRES or find_family(WIRES[entry.wire]) != "openai-responses":
+        return []
+    output = json_bytes.value(entry.native).get("output")
+    items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+    found = [item.get("encrypted_content") for item in items if item.get("type") == "reasoning"]
+    return [each for each in found if isinstance(each, str) and each]

@@ -1,0 +1,216 @@
+"""The events of a streamed response, made from the events of a turn. Pure: events in, events out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from longtalk.events import Reasoning, Text, ToolCall, ToolCallDelta
+from longtalk.service.errors import ApiError
+from longtalk.service.openai.items import Item, ItemNumbers, is_shown, make_call, make_message, make_reasoning
+from longtalk.service.openai.response_object import make_response
+from longtalk.transcript.transcript import now
+from longtalk.usage import Usage
+
+_encoder = msgspec.json.Encoder()
+
+
+class ResponseEvents:
+    """Renders one response. Each method returns the events to send next, as JSON, numbered without gaps."""
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002
+        turn: str,
+        *,
+        model: str,
+        echo: Mapping[str, Any],
+        tools: Collection[str] | None,
+        created: int,
+    ) -> None:
+        self.id = id
+        self.output: list[Item] = []
+        self._model = model
+        self._echo = echo
+        self._tools = tools
+        self._created = created
+        self._numbers = ItemNumbers(turn)
+        self._sequence = 0
+        self._open: Item | None = None
+        """The message or reasoning that is being streamed."""
+        self._text: list[str] = []
+        self._calls: dict[int, Item] = {}
+        """The calls that are being streamed, by their index among those of the answer."""
+
+    def begin(self, *, queued: bool = False) -> list[bytes]:
+        """Return the first events."""
+        status = "queued" if queued else "in_progress"
+        kinds = ["response.created", *(["response.queued"] if queued else []), "response.in_progress"]
+        events = []
+        for kind in kinds:
+            shown = "in_progress" if kind == "response.in_progress" else status
+            events.append(self._event(kind, response=self.make(shown)))
+        return events
+
+    def make(self, status: str, **details: Any) -> Item:
+        """Return the response as it is now."""
+        return make_response(
+            self.id,
+            model=self._model,
+            created=self._created,
+            echo=self._echo,
+            status=status,
+            output=self.output,
+            **details,
+        )
+
+    def feed(self, event: object) -> list[bytes]:
+        """Return what an event of the turn becomes."""
+        if type(event) is Text:
+            return self._add_text(event.text)
+        if type(event) is Reasoning:
+            return self._add_reasoning(event.text)
+        if type(event) is ToolCallDelta:
+            return self._add_call_piece(event) if is_shown(event.name, self._tools) else []
+        if type(event) is ToolCall:
+            return self._end_call(event) if is_shown(event.name, self._tools) else []
+        return []
+
+    def end(
+        self,
+        status: str,
+        *,
+        usage: Usage | None = None,
+        error: ApiError | None = None,
+        reason: str | None = None,
+        refusal: str = "",
+    ) -> list[bytes]:
+        """Return the last events. `status` is that of the response."""
+        cut = "completed" if status == "completed" else "incomplete"
+        events = self._close(cut)
+        if refusal:
+            events += self._add_refusal(refusal)
+        for index in list(self._calls):
+            # The answer ended inside this call, which is therefore none.
+            self.output.remove(self._calls.pop(index))
+        completed = now() if status == "completed" else None
+        response = self.make(status, usage=usage, error=error, reason=reason, completed=completed)
+        kind = (
+            "failed" if status == "failed" else "incomplete" if status in ("incomplete", "cancelled") else "completed"
+        )
+        return [*events, self._event(f"response.{kind}", response=response)]
+
+    # Pieces
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        event = {"type": kind, "sequence_number": self._sequence, **fields}
+        self._sequence += 1
+        return _encoder.encode(event)
+
+    def _add_item(self, item: Item) -> bytes:
+        self.output.append(item)
+        return self._event("response.output_item.added", output_index=len(self.output) - 1, item=item)
+
+    def _place(self, item: Item) -> dict[str, Any]:
+        index = next(i for i, each in enumerate(self.output) if each is item)
+        return {"item_id": item["id"], "output_index": index}
+
+    def _add_text(self, text: str) -> list[bytes]:
+        events: list[bytes] = []
+        if self._open is None or self._open["type"] != "message":
+            events = self._close()
+            item = make_message(self._numbers.take("msg"), "", "in_progress")
+            part = item["content"][0]
+            events.append(self._add_item({**item, "content": []}))
+            item = self._open = self.output[-1]
+            events.append(self._event("response.content_part.added", **self._place(item), content_index=0, part=part))
+        self._text.append(text)
+        place = self._place(self._open)
+        events.append(self._event("response.output_text.delta", **place, content_index=0, delta=text, logprobs=[]))
+        return events
+
+    def _add_reasoning(self, text: str) -> list[bytes]:
+        events: list[bytes] = []
+        if self._open is None or self._open["type"] != "reasoning":
+            events = self._close()
+            events.append(self._add_item(make_reasoning(self._numbers.take("rs"), "")))
+            self._open = self.output[-1]
+            part = {"type": "summary_text", "text": ""}
+            place = self._place(self._open)
+            events.append(self._event("response.reasoning_summary_part.added", **place, summary_index=0, part=part))
+        self._text.append(text)
+        place = self._place(self._open)
+        events.append(self._event("response.reasoning_summary_text.delta", **place, summary_index=0, delta=text))
+        return events
+
+    def _add_refusal(self, refusal: str) -> list[bytes]:
+        item = make_message(self._numbers.take("msg"), "", "completed", refusal)
+        events = [self._add_item(item)]
+        place = self._place(item)
+        part = item["content"][0]
+        events.append(
+            self._event("response.content_part.added", **place, content_index=0, part={**part, "refusal": ""})
+        )
+        events.append(self._event("response.refusal.delta", **place, content_index=0, delta=refusal))
+        events.append(self._event("response.refusal.done", **place, content_index=0, refusal=refusal))
+        events.append(self._event("response.content_part.done", **place, content_index=0, part=part))
+        events.append(self._event("response.output_item.done", output_index=place["output_index"], item=item))
+        return events
+
+    def _add_call_piece(self, piece: ToolCallDelta) -> list[bytes]:
+        events = self._close()
+        item = self._calls.get(piece.index)
+        if item is None:
+            item = make_call(self._numbers.take("fc"), piece.id, piece.name, "", "in_progress")
+            events.append(self._add_item(item))
+            self._calls[piece.index] = item
+        if piece.arguments:
+            item["arguments"] += piece.arguments
+            place = self._place(item)
+            events.append(self._event("response.function_call_arguments.delta", **place, delta=piece.arguments))
+        return events
+
+    def _end_call(self, call: ToolCall) -> list[bytes]:
+        events = self._close()
+        arguments = call.arguments.decode("utf-8", "replace") or "{}"
+        # A stream may name a call only at its end.
+        index = next((i for i, item in self._calls.items() if item["call_id"] in (call.id, "")), None)
+        if index is None:
+            item = make_call(self._numbers.take("fc"), call.id, call.name, "", "in_progress")
+            events.append(self._add_item(item))
+        else:
+            item = self._calls.pop(index)
+        if not item["arguments"] and arguments:
+            events.append(self._event("response.function_call_arguments.delta", **self._place(item), delta=arguments))
+        item |= {"call_id": call.id, "arguments": arguments, "status": "completed"}
+        place = self._place(item)
+        events.append(
+            self._event("response.function_call_arguments.done", **place, name=call.name, arguments=arguments)
+        )
+        events.append(self._event("response.output_item.done", output_index=place["output_index"], item=item))
+        return events
+
+    def _close(self, status: str = "completed") -> list[bytes]:
+        """Return the events that end the message or the reasoning that is being streamed."""
+        item, text = self._open, "".join(self._text)
+        if item is None:
+            return []
+        self._open, self._text = None, []
+        place = self._place(item)
+        if item["type"] == "message":
+            part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+            item |= {"content": [part], "status": status}
+            events = [
+                self._event("response.output_text.done", **place, content_index=0, text=text, logprobs=[]),
+                self._event("response.content_part.done", **place, content_index=0, part=part),
+            ]
+        else:
+            summary = {"type": "summary_text", "text": text}
+            item["summary"] = [summary]
+            events = [
+                self._event("response.reasoning_summary_text.done", **place, summary_index=0, text=text),
+                self._event("response.reasoning_summary_part.done", **place, summary_index=0, part=summary),
+            ]
+        return [*events, self._event("response.output_item.done", output_index=place["output_index"], item=item)]

@@ -1,0 +1,143 @@
+"""Responses that were made before, read from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import takewhile
+from typing import Any
+
+from longtalk._util.concurrency import call_store
+from longtalk.events import Text, ToolCall
+from longtalk.service.errors import ApiError
+from longtalk.service.ids import ResponseId, is_chain
+from longtalk.service.openai.items import Item, to_input_item, to_output_items
+from longtalk.service.openai.response_events import ResponseEvents
+from longtalk.service.openai.response_object import find_status, make_response
+from longtalk.stores.base import KeyedTurn, Store
+from longtalk.transcript.transcript import Entry, Turn
+from longtalk.usage import Usage
+from longtalk.wires import WIRES
+
+_STEP = 32
+_DELETED = "deleted"
+
+
+class StoredResponse:
+    """A turn that was requested as a response, with its entries and what the request said."""
+
+    def __init__(
+        self,
+        id: ResponseId,  # noqa: A002
+        keyed: KeyedTurn,
+        entries: list[Entry],
+        meta: Mapping[str, Any],
+        entry_meta: dict[str, Any],
+    ) -> None:
+        self.id = id
+        self.turn: Turn = keyed.turn
+        self.branch = keyed.branch
+        self._entries = entries
+        self._echo = dict(meta)
+        self._entry_meta = entry_meta
+        self._model = str(self._echo.pop("model", keyed.turn.model))
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all model calls of the turn."""
+        answers = [entry for entry in self._entries if entry.role == "assistant"]
+        wire = WIRES[answers[-1].wire] if answers and answers[-1].wire in WIRES else WIRES["openai-chat"]
+        return sum(map(wire.read_usage, self.turn.usage), Usage())
+
+    @property
+    def _tools(self) -> list[str]:
+        return [tool.get("name", "") for tool in self._echo.get("tools", ())]
+
+    def to_object(self) -> Item:
+        """Return the response object."""
+        status, reason = find_status(self.turn)
+        error = None
+        if status == "failed":
+            error = ApiError(500, self.turn.error or "The turn was interrupted.", code="interrupted")
+        return make_response(
+            str(self.id),
+            model=self._model,
+            created=self.turn.started,
+            echo=self._echo,
+            status=status,
+            output=to_output_items(self._entries, self.turn.id, tools=self._tools),
+            usage=self.usage if self.turn.usage else None,
+            error=error,
+            reason=reason,
+            completed=self.turn.ended if status == "completed" else None,
+        )
+
+    def to_events(self) -> list[bytes]:
+        """Return the events of the response, with each text in one piece."""
+        events = ResponseEvents(
+            str(self.id),
+            self.turn.id,
+            model=self._model,
+            echo=self._echo,
+            tools=self._tools,
+            created=self.turn.started,
+        )
+        made = events.begin()
+        for item in to_output_items(self._entries, self.turn.id, tools=self._tools):
+            if item["type"] == "message":
+                made += events.feed(Text("".join(part.get("text", "") for part in item["content"])))
+            elif item["type"] == "function_call":
+                made += events.feed(ToolCall(item["call_id"], item["name"], item["arguments"].encode()))
+        status, reason = find_status(self.turn)
+        error = ApiError(500, self.turn.error or "The turn was interrupted.", code="interrupted")
+        return made + events.end(status, usage=self.usage, reason=reason, error=error if status == "failed" else None)
+
+    def to_input_items(self) -> list[Item]:
+        """Return the items that the request has brought, oldest first."""
+        said = takewhile(lambda entry: entry.role != "assistant", self._entries)
+        return [item for entry in said if (item := to_input_item(entry)) is not None]
+
+    async def delete(self, store: Store, owner: str) -> None:
+        """Delete the response. The turn goes with its chain, when no response of that is left."""
+        conversation = self.id.conversation
+        meta = {**self._entry_meta, "response": {**self._echo, "model": self._model, _DELETED: True}}
+        entry = self._entries[0].id
+        await call_store(store, lambda: store.describe(owner, conversation, meta, entry=entry))
+        if is_chain(conversation):
+            await call_store(store, lambda: _delete_empty_chain(store, owner, conversation))
+
+
+def _delete_empty_chain(store: Store, owner: str, conversation: str) -> None:
+    for keyed in store.keyed_turns(owner, conversation):
+        meta = _read_meta(store, owner, conversation, keyed)
+        if not meta.get("response", {}).get(_DELETED):
+            return
+    store.delete(owner, conversation)
+
+
+def _read_meta(store: Store, owner: str, conversation: str, keyed: KeyedTurn) -> dict[str, Any]:
+    found = store.metas(owner, conversation, keyed.branch, keyed.position, keyed.position + 1)
+    return found.get(keyed.position, {})
+
+
+async def find_response(store: Store, owner: str, id: ResponseId) -> StoredResponse | None:  # noqa: A002
+    """Return a response of an owner, or None if there is none, it was deleted, or its turn has not begun."""
+    found: StoredResponse | None = await call_store(store, lambda: _read_response(store, owner, id))
+    return found
+
+
+def _read_response(store: Store, owner: str, id: ResponseId) -> StoredResponse | None:  # noqa: A002
+    keyed = store.keyed_turn(owner, id.conversation, id.key)
+    if keyed is None:
+        return None
+    meta = _read_meta(store, owner, id.conversation, keyed)
+    given = meta.get("response")
+    if not isinstance(given, dict) or given.get(_DELETED):
+        return None
+    entries: list[Entry] = []
+    while True:
+        start = keyed.position + len(entries)
+        pack = store.read(owner, id.conversation, keyed.branch, start, start + _STEP)
+        new = list(takewhile(lambda entry: entry.turn == keyed.turn.id, pack.entries()))
+        entries += new
+        if len(new) < _STEP:
+            return StoredResponse(id, keyed, entries, given, meta)

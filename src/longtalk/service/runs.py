@@ -1,0 +1,401 @@
+"""Runs: turns that go on whether or not a client listens.
+
+A request starts a run and follows its events. If the client goes away, the run continues; `cancel` ends it and keeps
+what was said. The events of a run are numbered from 0. They are in this process's memory while the run goes on, and in
+the storage for followers in other processes and for those who come back later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from longtalk._util import typed_json
+from longtalk._util.concurrency import run_in_thread
+from longtalk.service.errors import ApiError
+from longtalk.service.storage.protocol import LogConflict, Storage
+from longtalk.stores.base import Holder
+from longtalk.stores.leases import identify_this_process, is_alive
+from longtalk.transcript.transcript import new_id, now
+
+KIND = "run"
+_LOG = "run_log"
+"""The kind of document that names the event log of a run. A run that is started again gets a new log."""
+_CONTROL = "control/"
+FLUSH_SECONDS = 0.025
+FLUSH_EVENTS = 64
+LOG_LIFETIME = 3_600_000
+"""How long the events of a run are kept after its end, in milliseconds."""
+CLAIM_LIFETIME = 60_000
+"""How long a process is taken to run a turn if it does not say so again, in milliseconds."""
+_POLL_SECONDS = 1.0
+
+_log = logging.getLogger("longtalk")
+
+
+class RunName(NamedTuple):
+    """What a run is called: its owner, and an id that the owner's clients know."""
+
+    owner: str
+    id: str
+
+    def to_key(self) -> str:
+        """Return the key of the run's document and log."""
+        return f"{len(self.owner)}:{self.owner}{self.id}"
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What every process can know of a run that goes on."""
+
+    process: str
+    """The name of the process in control messages."""
+    holder: Holder
+    """The process, described so that others on its host can check whether it is alive."""
+
+
+class Run:
+    """A run in this process. `emit` adds events; `cancelled` says that the client wants it to end."""
+
+    def __init__(self, name: RunName, on_emit: Callable[[Run], None], *, logs: bool) -> None:
+        self.name = name
+        self.logs = logs
+        """Whether the events are stored, for followers in other processes and for those who come back."""
+        self.events: list[bytes] = []
+        self.ended = False
+        self.cancelled = False
+        self.log = new_id()
+        """The name of the event log."""
+        self.stored = 0
+        """How many events are in the storage."""
+        self.task: asyncio.Task[None] | None = None
+        self.result: Any = None
+        """What the run has produced, for the request that started it."""
+        self.failure: Exception | None = None
+        self._on_emit = on_emit
+        self._changed = asyncio.Event()
+
+    def emit(self, *events: bytes) -> None:
+        """Add events for all followers."""
+        self.events += events
+        self.wake()
+        if self.logs:
+            self._on_emit(self)
+
+    def wake(self) -> None:
+        """Wake all followers."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait(self) -> None:
+        """Wait until the run has more events or ends."""
+        await self._changed.wait()
+
+    async def follow(self, after: int = -1) -> AsyncIterator[tuple[int, list[bytes]]]:
+        """Yield the events after the one with the number `after`, until the end; see `Runs.follow`."""
+        while True:
+            while after + 1 < len(self.events):
+                new = self.events[after + 1 :]
+                yield after + 1, new
+                after += len(new)
+            if self.ended:
+                return
+            await self.wait()
+
+    async def wait_for_events(self) -> None:
+        """Wait until the run has an event or ends. Raises what it failed with before its first event."""
+        while not self.events and not self.ended:
+            await self.wait()
+        if self.failure is not None and not self.events:
+            raise self.failure
+
+    async def wait_for_end(self) -> Any:
+        """Wait until the run ends, and return what it has produced. Raises what it failed with."""
+        while not self.ended:
+            await self.wait()
+        if self.failure is not None:
+            raise self.failure
+        return self.result
+
+
+class Runs:
+    """The runs of this process, and the way to those of others."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.process = new_id()
+        self._storage = storage
+        self._runs: dict[RunName, Run] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watched: dict[str, set[asyncio.Event]] = {}
+        self._watcher: threading.Thread | None = None
+        self._closing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._control_read = -1
+        self._dirty: dict[RunName, Run] = {}
+        self._flusher: asyncio.Task[None] | None = None
+        self._flushing = asyncio.Lock()
+        self._renewer: asyncio.Task[None] | None = None
+
+    @property
+    def active(self) -> list[Run]:
+        """The runs that go on in this process."""
+        return [run for run in self._runs.values() if not run.ended]
+
+    def count_active(self, owner: str) -> int:
+        """Return how many runs of an owner go on in this process."""
+        return sum(run.name.owner == owner for run in self.active)
+
+    async def start(self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, logs: bool = True) -> Run:
+        """Start a run. `play` produces its events; what it returns is the run's result.
+
+        Raises `ApiError` if the run goes on already, in this process or in another one.
+        """
+        if name in self._runs or not await run_in_thread(partial(self._claim, name)):
+            raise ApiError(409, "This request runs already.", code="request_running", headers={"retry-after": "1"})
+        self._start_watching()
+        run = self._runs[name] = Run(name, self._mark_dirty, logs=logs)
+        if logs:
+            await run_in_thread(partial(self._point_to_log, run))
+        run.task = asyncio.get_running_loop().create_task(self._play(run, play))
+        self._tasks.add(run.task)
+        run.task.add_done_callback(self._tasks.discard)
+        if self._renewer is None:
+            self._renewer = asyncio.get_running_loop().create_task(self._renew_claims())
+        return run
+
+    def find(self, name: RunName) -> Run | None:
+        """Return a run of this process."""
+        return self._runs.get(name)
+
+    async def follow(self, name: RunName, after: int = -1) -> AsyncIterator[tuple[int, list[bytes]]]:
+        """Yield the events of a run after the one with the number `after`, until its end.
+
+        They come in lists, each with the number of its first event. A run that is not known has no events.
+        """
+        run = self._runs.get(name)
+        if run is None:
+            async for page in self._follow_stored(name, after):
+                yield page
+            return
+        async for page in run.follow(after):
+            yield page
+
+    async def has_events(self, name: RunName) -> bool:
+        """Return True if the events of a run can be followed."""
+        return name in self._runs or await self._find_log(name) is not None
+
+    async def _find_log(self, name: RunName) -> str | None:
+        found = await run_in_thread(partial(self._storage.get, _LOG, name.to_key()))
+        return found.value.decode() if found is not None else None
+
+    async def read_info(self, name: RunName) -> RunInfo | None:
+        """Return what is known of a run, or None."""
+        key = name.to_key()
+        found = await run_in_thread(lambda: self._storage.get(KIND, key))
+        return typed_json.decode(found.value, RunInfo) if found is not None else None
+
+    async def cancel(self, name: RunName) -> None:
+        """End a run, wherever it goes on. What was said is kept. Ending it twice changes nothing."""
+        run = self._runs.get(name)
+        if run is not None:
+            self._cancel_here(run)
+            return
+        info = await self.read_info(name)
+        if info is not None and info.process != self.process:
+            await run_in_thread(lambda: self._send_control(info.process, name))
+
+    async def aclose(self, seconds: float) -> None:
+        """Wait for the runs to end; after some seconds, end them. What was said is kept."""
+        self._closing = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        for run in self.active:
+            self._cancel_here(run)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5)
+        if self._renewer is not None:
+            self._renewer.cancel()
+        self._storage.close()
+        if self._watcher is not None:
+            await run_in_thread(partial(self._watcher.join, _POLL_SECONDS + 1))
+
+    # Inside
+
+    def _claim(self, name: RunName) -> bool:
+        """Claim a run for this process. Return False if another process that is alive runs it."""
+        key = name.to_key()
+        while not self._put(name, expect=0):
+            found = self._storage.get(KIND, key)
+            if found is None:
+                continue
+            if is_alive(typed_json.decode(found.value, RunInfo).holder):
+                return False
+            self._storage.delete(KIND, key, expect=found.version)
+        return True
+
+    def _put(self, name: RunName, *, expect: int | None = None) -> bool:
+        info = RunInfo(process=self.process, holder=identify_this_process())
+        value = msgspec.json.encode(info)
+        return self._storage.put(KIND, name.to_key(), value, expect=expect, expires=now() + CLAIM_LIFETIME) is not None
+
+    def _point_to_log(self, run: Run) -> None:
+        """Let other processes find the events of a run, until some time after its last event."""
+        expires = now() + LOG_LIFETIME + CLAIM_LIFETIME
+        self._storage.put(_LOG, run.name.to_key(), run.log.encode(), expires=expires)
+
+    async def _renew_claims(self) -> None:
+        """Keep the claims of this process's runs from expiring, while there are any."""
+        try:
+            while self._runs:
+                await asyncio.sleep(CLAIM_LIFETIME / 3000)
+                for run in self.active:
+                    with contextlib.suppress(Exception):
+                        await run_in_thread(partial(self._put, run.name))
+                        if run.logs:
+                            await run_in_thread(partial(self._point_to_log, run))
+        finally:
+            self._renewer = None
+
+    async def _play(self, run: Run, play: Callable[[Run], Awaitable[Any]]) -> None:
+        try:
+            run.result = await play(run)
+        except asyncio.CancelledError:
+            if not run.cancelled:
+                raise
+        except Exception as problem:
+            run.failure = problem
+            _log.debug("a run has failed: %s", type(problem).__name__)
+        finally:
+            # First for other processes and for a repeated request, then for those who follow: once a client knows that
+            # a run has ended, the same request does not meet it any more.
+            try:
+                await self._flush([run], ended=True)
+            finally:
+                self._runs.pop(run.name, None)
+                run.ended = True
+                run.wake()
+
+    def _mark_dirty(self, run: Run) -> None:
+        """Have the events of a run stored soon, together with those of other runs."""
+        self._dirty[run.name] = run
+        if self._flusher is None:
+            self._flusher = asyncio.get_running_loop().create_task(self._flush_dirty())
+
+    async def _flush_dirty(self) -> None:
+        try:
+            while self._dirty:
+                await asyncio.sleep(FLUSH_SECONDS)
+                dirty, self._dirty = self._dirty, {}
+                await self._flush([run for run in dirty.values() if run.name in self._runs])
+        finally:
+            self._flusher = None
+
+    async def _flush(self, runs: list[Run], *, ended: bool = False) -> None:
+        """Store the events that are not stored yet. Whether this works does not decide about the turns."""
+
+        def store() -> None:
+            for run in runs:
+                first, events = run.stored, run.events[run.stored :]
+                try:
+                    if run.logs and (events or ended):
+                        self._storage.append(run.log, first, events, ended=ended)
+                        run.stored = first + len(events)
+                    if ended:
+                        self._storage.delete(KIND, run.name.to_key())
+                except LogConflict:
+                    _log.warning("the events of a run were stored by another process")
+                except Exception as problem:
+                    _log.warning("the events of a run could not be stored: %s", type(problem).__name__)
+
+        # One after the other, so that no two of them store the same events.
+        async with self._flushing:
+            await run_in_thread(store)
+
+    def _cancel_here(self, run: Run) -> None:
+        if not run.ended and not run.cancelled:
+            run.cancelled = True
+            if run.task is not None:
+                run.task.cancel()
+
+    async def _follow_stored(self, name: RunName, after: int) -> AsyncIterator[tuple[int, list[bytes]]]:
+        key = await self._find_log(name)
+        if key is None:
+            return
+        self._start_watching()
+        changed = asyncio.Event()
+        self._watched.setdefault(key, set()).add(changed)
+        try:
+            while True:
+                changed.clear()
+                # The order matters: a run that ends in between has stored all its events.
+                info = await self.read_info(name)
+                page = await run_in_thread(partial(self._storage.read, key, after))
+                if page is not None and page.events:
+                    yield after + 1, list(page.events)
+                    after += len(page.events)
+                if (page is not None and page.ended) or (info is None and not (page and page.events)):
+                    return
+                if page is None or not page.events:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(changed.wait(), _POLL_SECONDS)
+        finally:
+            self._watched[key].discard(changed)
+            if not self._watched[key]:
+                del self._watched[key]
+
+    def _start_watching(self) -> None:
+        """Start the thread that learns what other processes have stored."""
+        self._loop = asyncio.get_running_loop()
+        if self._watcher is None and not self._closing:
+            self._watcher = threading.Thread(target=self._watch, name="longtalk-runs", daemon=True)
+            self._watcher.start()
+
+    def _watch(self) -> None:
+        while not self._closing:
+            try:
+                changed = self._storage.poll_changes(_POLL_SECONDS)
+            except Exception as problem:
+                _log.warning("changes of runs can't be seen: %s", type(problem).__name__)
+                threading.Event().wait(_POLL_SECONDS)
+                changed = None
+            loop = self._loop
+            if loop is not None and (changed is None or changed) and not self._closing:
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._on_changes, changed)
+
+    def _on_changes(self, changed: frozenset[str] | None) -> None:
+        for key in list(self._watched) if changed is None else changed:
+            for event in self._watched.get(key, ()):
+                event.set()
+        if changed is None or _CONTROL + self.process in changed:
+            task = asyncio.ensure_future(self._read_control())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _read_control(self) -> None:
+        """Do what other processes have asked for: cancel runs."""
+        page = await run_in_thread(lambda: self._storage.read(_CONTROL + self.process, self._control_read))
+        for event in page.events if page else ():
+            self._control_read += 1
+            run = self._runs.get(RunName(*msgspec.json.decode(event, type=tuple[str, str])))
+            if run is not None:
+                self._cancel_here(run)
+
+    def _send_control(self, process: str, name: RunName) -> None:
+        """Ask another process to cancel a run."""
+        log, event = _CONTROL + process, msgspec.json.encode(tuple(name))
+        for _ in range(20):
+            count = -1
+            while page := self._storage.read(log, count):
+                count += len(page.events)
+                if not page.events:
+                    break
+            with contextlib.suppress(LogConflict):
+                self._storage.append(log, count + 1, [event])
+                return

@@ -1,0 +1,73 @@
+"""The service as one object: settings, store, storage, models, runs. Routes get it, and hold nothing themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from longtalk._util.concurrency import call_store
+from longtalk.archive.archive import AsyncArchive
+from longtalk.providers.base import AsyncProvider
+from longtalk.service.access import AccessKeys, Gate
+from longtalk.service.limits import RateLimiter
+from longtalk.service.models import Models
+from longtalk.service.runs import LOG_LIFETIME, Run, RunName, Runs
+from longtalk.service.settings import Settings, load_credentials
+from longtalk.service.storage.factory import open_storage
+from longtalk.service.storage.protocol import Storage
+from longtalk.stores import open_default_store, open_store
+from longtalk.stores.base import Store
+from longtalk.transcript.transcript import now
+
+_CLEAN_UP_SECONDS = 600
+_log = logging.getLogger("longtalk")
+
+
+class Service:
+    """All that the routes need."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        store: Store | None = None,
+        storage: Storage | None = None,
+        providers: Mapping[str, AsyncProvider] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._owns_store = store is None
+        self.store = store or (open_store(settings.store) if settings.store else open_default_store())
+        self.storage = storage or open_storage(self.store)
+        self.models = Models(settings, load_credentials(), providers)
+        self.keys = AccessKeys(self.storage)
+        self.gate = Gate(settings, self.keys)
+        self.limiter = RateLimiter(settings.limits)
+        self.runs = Runs(self.storage)
+
+    def open_archive(self, owner: str) -> AsyncArchive:
+        """Return the conversations of an owner."""
+        return AsyncArchive(self.store, owner=owner)
+
+    async def start_run(self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, logs: bool) -> Run:
+        """Start a run, if its owner may run another one."""
+        self.limiter.check_turns(self.runs.count_active(name.owner))
+        return await self.runs.start(name, play, logs=logs)
+
+    async def clean_up(self) -> None:
+        """Delete what has expired, now and every ten minutes."""
+        while True:
+            at = now()
+            try:
+                await call_store(self.storage, lambda at=at: self.storage.purge(at, logs_before=at - LOG_LIFETIME))  # type: ignore[misc]
+            except Exception as problem:
+                _log.warning("what has expired could not be deleted: %s", type(problem).__name__)
+            await asyncio.sleep(_CLEAN_UP_SECONDS)
+
+    async def aclose(self, seconds: float = 20) -> None:
+        """End all runs, after waiting for them, and close what was opened."""
+        await self.runs.aclose(seconds)
+        await self.models.aclose()
+        if self._owns_store:
+            self.store.close()

@@ -1,0 +1,147 @@
+"""The settings of the service: one typed model, read from a TOML file and overridden by the environment and by flags.
+
+The file is `settings.toml` in the user's configuration folder, or the one that `LONGTALK_SETTINGS` names. API keys of
+providers are in `credentials.toml` beside it, which only the user can read (`longtalk config set-key`).
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from longtalk._util import user_dirs
+from longtalk._util.private_files import make_private_folder
+from longtalk.errors import InputError
+
+ENVIRONMENT = "LONGTALK_"
+"""The prefix of environment variables that override settings: `LONGTALK_STORE`, `LONGTALK_PORT` and so on."""
+
+
+class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A model under a name of its own, with how to talk with it."""
+
+    model: str
+    """The model as `provider:model`."""
+    policy: str = ""
+    """What is sent, written as in Python: `Memory()`. Empty: the service's policy."""
+    options: dict[str, Any] = {}
+    system: str = ""
+    """System text for requests that bring none."""
+    base_url: str | None = None
+
+
+class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How signed tokens of another system are accepted instead of access keys."""
+
+    issuer: str
+    audience: str
+    key_file: str
+    """A file with the public key (PEM) that tokens are signed with."""
+    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    owner_claim: str = "sub"
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits for each owner, in each process. 0 means that there is no limit."""
+
+    body_bytes: int = 20_000_000
+    """The largest body of a request; always limited."""
+    requests_per_minute: int = 0
+    concurrent_turns: int = 0
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All settings of the service."""
+
+    host: str = "127.0.0.1"
+    port: int = 8086
+    workers: int = 1
+    store: str = ""
+    """A path or an address, as for `longtalk list --store`; empty for the SQLite file in the user's data folder."""
+    default_model: str = "local"
+    policy: str = "KeepAll()"
+    """The policy of models that have none of their own."""
+    models: dict[str, ModelSettings] = {}
+    any_model: bool = True
+    """Whether clients may name any `provider:model`, besides the names in `models`."""
+    jwt: JwtSettings | None = None
+    limits: Limits = Limits()
+    cors_origins: list[str] = []
+    allowed_hosts: list[str] = []
+    """Names besides those of this machine under which clients on it may address the service."""
+    root_path: str = ""
+    trusted_proxies: list[str] = []
+
+
+def get_settings_path() -> Path:
+    """Return the path of the settings file."""
+    named = os.environ.get("LONGTALK_SETTINGS")
+    return Path(named) if named else Path(user_dirs.config()) / "settings.toml"
+
+
+def load_settings(path: Path | None = None, **flags: Any) -> Settings:
+    """Return the settings: those of the file, overridden by environment variables and then by flags that are not None.
+
+    Raises `InputError` if the file can't be read or a setting is unknown or invalid. A missing file has no settings,
+    unless `path` names it.
+    """
+    source = path or get_settings_path()
+    values = _read_toml(source, must_exist=path is not None)
+    for field in msgspec.structs.fields(Settings):
+        given = os.environ.get(ENVIRONMENT + field.name.upper())
+        if given is not None and field.name not in ("models", "jwt", "limits"):
+            values[field.name] = [each for each in given.split(",") if each] if "list" in str(field.type) else given
+    values |= {name: value for name, value in flags.items() if value is not None}
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as problem:
+        raise InputError(f"The settings can't be used: {problem}. They are in {source} and the environment.") from None
+
+
+def load_credentials() -> dict[str, str]:
+    """Return the API keys of providers that the user has stored, by provider."""
+    values = _read_toml(get_settings_path().with_name("credentials.toml"), must_exist=False)
+    try:
+        return msgspec.convert(values, dict[str, str])
+    except msgspec.ValidationError:
+        raise InputError("credentials.toml must have one line for each provider: name = 'key'.") from None
+
+
+def store_credential(provider: str, key: str) -> Path:
+    """Store the API key of a provider in a file that only the user can read; an empty key removes it."""
+    path = get_settings_path().with_name("credentials.toml")
+    values = load_credentials()
+    values.pop(provider, None)
+    if key:
+        values[provider] = key
+    make_private_folder(path.parent)
+    text = "".join(f"{_quote(name)} = {_quote(value)}\n" for name, value in sorted(values.items()))
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    new.replace(path)
+    return path
+
+
+def _quote(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+def _read_toml(path: Path, *, must_exist: bool) -> dict[str, Any]:
+    try:
+        read: Mapping[str, Any] = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        if must_exist:
+            raise InputError(f"The settings file {str(path)!r} does not exist.") from None
+        return {}
+    except OSError as problem:
+        raise InputError(f"{str(path)!r} can't be read: {problem.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise InputError(f"{str(path)!r} is not valid TOML: {problem}.") from None
+    return dict(read)

@@ -1,0 +1,176 @@
+"""A turn that a client asks for: its input as messages of the client's wire, and the library's stream of it.
+
+Whatever surface a request comes from, it becomes a `TurnOrder`. The library does the rest: a stored turn is one of
+`AsyncConversation`, and one that nothing is kept of is one of `AsyncChat`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk._util.concurrency import call_store
+from longtalk.branches.append import append_turns
+from longtalk.branches.branch import AsyncBranch
+from longtalk.chat.chat import AsyncChat
+from longtalk.conversation.conversation import AsyncConversation
+from longtalk.conversation.request import TurnRequest
+from longtalk.errors import InputError
+from longtalk.service.errors import ApiError
+from longtalk.service.models import ServedModel
+from longtalk.state import codec
+from longtalk.stores.base import MAIN, Store
+from longtalk.tokens import counter_for
+from longtalk.tools import Tool
+from longtalk.transcript.transcript import Entry, Transcript
+from longtalk.transfer.append import append_messages, read_messages
+from longtalk.turn.message import ParsedMessage, ToolOutput
+from longtalk.turn.stream import AsyncStream
+from longtalk.wires import HTTP_WIRES
+from longtalk.wires.convert import list_lost_content
+from longtalk.wires.entries import view_entry
+
+
+class TurnOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn that a client asks for."""
+
+    owner: str
+    model: ServedModel
+    wire: str
+    """The wire of the messages."""
+    messages: Sequence[bytes]
+    """What the client sends, as JSON: earlier messages that the service does not have yet, and the new ones."""
+    system: str | None = None
+    tools: Sequence[Tool] = ()
+    options: Mapping[str, Any] = {}
+    output: Any = None
+    """The type or JSON Schema that the answer must match; None for text."""
+    conversation: str | None = None
+    """Where the turn is kept; None keeps nothing."""
+    branch: str = MAIN
+    after: str | None = None
+    """The turn that this one follows, on a branch of its own if others follow it already."""
+    key: str = ""
+    meta: Mapping[str, Any] | None = None
+
+
+class TurnInput(msgspec.Struct, frozen=True):
+    """The messages of a request: those that were said before, and the new ones."""
+
+    history: tuple[bytes, ...]
+    message: ParsedMessage | None
+    """None if a turn goes on without a new message."""
+
+
+def read_input(order: TurnOrder) -> TurnInput:
+    """Return the messages of a request, checked. Raises `ApiError` if they can't be sent to the model."""
+    wire = HTTP_WIRES[order.wire]
+    natives = [json_bytes.fields(each) for each in order.messages]
+    last = max((i for i, fields in enumerate(natives) if _is_answer(fields)), default=-1)
+    history, new = tuple(order.messages[: last + 1]), order.messages[last + 1 :]
+    if not new:
+        if history or order.conversation is None:
+            raise ApiError(400, "There is no new message after the last answer.", param=_PARAM[order.wire])
+        return TurnInput((), None)
+    outputs = [each for each in new if _is_result(json_bytes.fields(each))]
+    said = [each for each in new if not _is_result(json_bytes.fields(each))]
+    try:
+        results = tuple(_read_output(each, order) for each in outputs)
+        entries = read_messages(said, wire) if said else []
+        lost = list_lost_content(entries, order.model.provider.wire)
+    except InputError as problem:
+        raise ApiError(400, str(problem), param=_PARAM[order.wire]) from None
+    if lost:
+        what = ", ".join(lost)
+        raise ApiError(
+            400, f"{order.model.provider.label} can't read this part of the input: {what}.", param=_PARAM[order.wire]
+        )
+    return TurnInput(history, ParsedMessage(tuple(entries), results))
+
+
+async def open_stream(order: TurnOrder, store: Store) -> AsyncStream[Any]:
+    """Return the stream of a turn. A stored turn begins when it is first asked for an event."""
+    model, given = order.model, read_input(order)
+    options = {**model.options, **order.options}
+    system = model.system or None if order.system is None else order.system
+    counter = counter_for(model.provider.label)
+    if order.conversation is None:
+        chat = AsyncChat(model.provider, policy=model.policy)
+        state = None
+        if given.history:
+            state = codec.encode(append_messages(Transcript(), _read_history(order, given), counter))
+        return chat.stream(
+            given.message, state=state, system=system, tools=order.tools, options=options, output=order.output
+        )
+    talk = AsyncConversation(
+        order.conversation,
+        model=model.provider,
+        owner=order.owner,
+        store=store,
+        branch=order.branch,
+        policy=model.policy,
+    )
+    if given.history and not await _has_turn(order, store):
+        branch = AsyncBranch(store, order.owner, order.conversation, order.branch, model.policy)
+        said = _read_history(order, given)
+        await append_turns(branch, lambda before: append_messages(before, said, counter))
+    request = TurnRequest(
+        message=given.message,
+        system=system,
+        tools=order.tools,
+        options=options,
+        output=order.output,
+        key=order.key or None,
+        meta=order.meta,
+        after=order.after,
+    )
+    return talk.start(request)
+
+
+def _read_history(order: TurnOrder, given: TurnInput) -> list[Entry]:
+    """Return the entries of what the client says was said before."""
+    try:
+        return read_messages(given.history, HTTP_WIRES[order.wire])
+    except InputError as problem:
+        raise ApiError(400, str(problem), param=_PARAM[order.wire]) from None
+
+
+async def _has_turn(order: TurnOrder, store: Store) -> bool:
+    """Return True if this request was begun before, so that its history is there."""
+    if not order.key:
+        return False
+    conversation = order.conversation or ""
+    return await call_store(store, lambda: store.keyed_turn(order.owner, conversation, order.key)) is not None
+
+
+_PARAM = {"openai-chat": "messages", "openai-responses": "input"}
+_RESULTS = (b'"function_call_output"', b'"custom_tool_call_output"')
+_SAID = (b'"user"', b'"system"', b'"developer"', b'"tool"')
+
+
+def _is_result(fields: Mapping[str, bytes]) -> bool:
+    return fields.get("role") == b'"tool"' or fields.get("type") in _RESULTS
+
+
+def _is_answer(fields: Mapping[str, bytes]) -> bool:
+    """Return True for a message or an item that a model has said."""
+    return not _is_result(fields) and fields.get("role") not in _SAID
+
+
+def _read_output(native: bytes, order: TurnOrder) -> ToolOutput:
+    """Return the result of a call that the client has run."""
+    wire = HTTP_WIRES[order.wire]
+    (entry,) = read_messages([native], wire)
+    seen = view_entry(entry)
+    value = json_bytes.value(native)
+    parts = value.get("output", value.get("content"))
+    others = (
+        [part for part in parts if part.get("type") not in ("input_text", "text")] if isinstance(parts, list) else []
+    )
+    if others:
+        kind = others[0].get("type")
+        raise ApiError(400, f"The result of {seen.call_id!r} can have text only here, not {kind!r}.", param="input")
+    return ToolOutput(seen.call_id, seen.text)

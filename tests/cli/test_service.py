@@ -1,0 +1,111 @@
+"""`longtalk serve`, `keys` and `config`, as processes."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import httpx2
+import openai
+import pytest
+
+from tests.cli.helpers import LONGTALK, longtalk, streamed
+from tests.support.loopback import Loopback
+
+
+@pytest.fixture
+def home(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    return {**environment, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+
+def test_a_key_is_made_listed_and_revoked(home: dict[str, str]) -> None:
+    made = longtalk("keys", "add", "laptop", "--owner", "ada", "--days", "3", environment=home)
+    assert re.fullmatch(r"lt_[\w-]{43}\n", made.stdout)
+    (listed,) = map(json.loads, longtalk("keys", "list", "--json", environment=home).stdout.splitlines())
+    assert (listed["name"], listed["owner"], "digest" in listed) == ("laptop", "ada", False)
+    assert longtalk("keys", "revoke", listed["id"], environment=home).returncode == 0
+    again = longtalk("keys", "revoke", listed["id"], environment=home)
+    assert (again.returncode, "There is no access key" in again.stderr) == (1, True)
+    assert longtalk("keys", "list", environment=home).stdout == ""
+
+
+def test_the_key_of_a_provider_is_stored_for_the_user_alone(home: dict[str, str], tmp_path: Path) -> None:
+    assert longtalk("config", "set-key", "anthropic", said="sk-secret\n", environment=home).returncode == 0
+    (file,) = (tmp_path / "config").rglob("credentials.toml")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text() == '"anthropic" = "sk-secret"\n'
+    shown = longtalk("config", "show", environment=home)
+    assert "anthropic" in shown.stderr
+    assert "sk-secret" not in shown.stdout + shown.stderr
+    longtalk("config", "set-key", "anthropic", said="\n", environment=home)
+    assert file.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("config", "set-key", "nothing"), "There is no provider 'nothing'"),
+        (("serve", "--check", "--settings", "nowhere.toml"), "does not exist"),
+        (("serve", "--check", "--host", "0.0.0.0"), "Make a key"),
+        (("serve", "--check", "-m", "nothing:x"), "nothing"),
+        (("serve", "--check", "-p", "Nonsense()"), "is not a policy"),
+    ],
+)
+def test_what_can_not_be_done_is_said_in_one_line(home: dict[str, str], words: tuple[str, ...], problem: str) -> None:
+    done = longtalk(*words, environment=home)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert problem in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("port = 'x'", "port"), ("nonsense = 1", "nonsense"), ("port = ", "not valid TOML"), ("[models.a]", "model")],
+)
+def test_wrong_settings_are_named(home: dict[str, str], tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "s.toml").write_text(text)
+    done = longtalk("serve", "--check", "--settings", str(tmp_path / "s.toml"), environment=home)
+    assert done.returncode == 1
+    assert problem in done.stderr
+
+
+def test_right_settings_can_be_used(home: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(
+        "[models.tutor]\nmodel = 'ollama:x'\npolicy = 'Memory()'\n[limits]\nbody_bytes = 9\n"
+    )
+    done = longtalk("serve", "--check", "--settings", str(tmp_path / "s.toml"), environment=home)
+    assert (done.returncode, "can be used" in done.stderr) == (0, True)
+    shown = longtalk("config", "show", "--settings", tmp_path / "s.toml", environment={**home, "LONGTALK_PORT": "99"})
+    assert json.loads(shown.stdout)["port"] == 99
+
+
+@pytest.mark.slow
+def test_the_service_remembers_after_a_restart_and_stops_when_told(
+    home: dict[str, str], loopback: Loopback, tmp_path: Path
+) -> None:
+    loopback.say(streamed("With pleasure."), streamed("With pleasure."))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
+    command = [*LONGTALK, "serve", "--port", str(port), "-m", "ollama:x", "--store", str(tmp_path / "s.db")]
+    last = ""
+    for text in ("I'm Ada.", "Who am I?"):
+        with subprocess.Popen(command, env={**home, "OLLAMA_HOST": loopback.url}, stderr=subprocess.PIPE) as server:
+            for _ in range(600):
+                try:
+                    assert httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+                    break
+                except httpx2.TransportError:
+                    time.sleep(0.05)
+            made = client.responses.create(model="ollama:x", input=text, previous_response_id=last or openai.omit)
+            last = made.id
+            server.send_signal(signal.SIGINT)
+            assert server.wait(30) in (0, 130, -signal.SIGINT)
+    assert made.output_text == "With pleasure."
+    assert b"I'm Ada." in loopback.requests[-1]

@@ -1,0 +1,115 @@
+"""The Conversations and Models APIs, through OpenAI's own client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+from longtalk.testing import AsyncScripted, says
+from tests.service.conftest import Serve
+
+
+def texts(items: Any) -> list[str]:
+    return [item.content[0].text for item in items]
+
+
+def test_a_conversation_is_made_changed_and_deleted(serve: Serve) -> None:
+    client: Any = serve().client()
+    made = client.conversations.create(metadata={"a": "1"})
+    assert made.id.startswith("conv_")
+    assert client.conversations.retrieve(made.id) == made
+    assert client.conversations.update(made.id, metadata={"b": "2"}).metadata == {"b": "2"}
+    assert client.conversations.delete(made.id).deleted
+    with pytest.raises(openai.NotFoundError):
+        client.conversations.retrieve(made.id)
+
+
+def test_items_are_listed_by_page_in_both_orders(serve: Serve) -> None:
+    client: Any = serve().client()
+    items = [{"type": "message", "role": "user", "content": f"{i}"} for i in range(5)]
+    talk = client.conversations.create(items=items)
+    assert texts(client.conversations.items.list(talk.id, limit=2).data) == ["4", "3"]
+    assert texts(client.conversations.items.list(talk.id, limit=2, order="asc")) == ["0", "1", "2", "3", "4"]
+    page = client.conversations.items.list(talk.id, limit=5)
+    assert (page.has_more, page.first_id, page.last_id) == (False, page.data[0].id, page.data[4].id)
+
+
+def test_added_items_are_returned_and_sent_with_the_next_response(serve: Serve) -> None:
+    provider = AsyncScripted(says("Yes."))
+    client: Any = serve(m=provider).client()
+    talk = client.conversations.create()
+    new = [
+        {"type": "message", "role": "user", "content": "I'm Ada."},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Noted."}]},
+    ]
+    added = client.conversations.items.create(talk.id, items=new)
+    assert texts(added.data) == ["I'm Ada.", "Noted."]
+    assert client.conversations.items.retrieve(added.data[1].id, conversation_id=talk.id) == added.data[1]
+    client.responses.create(model="m", input="Am I?", conversation=talk.id)
+    assert b"Noted." in provider.requests[0]
+
+
+def test_a_deleted_item_is_erased_for_good(serve: Serve) -> None:
+    provider = AsyncScripted(says("Thanks."), says("Ok."))
+    served = serve(m=provider)
+    client: Any = served.client()
+    talk = client.conversations.create()
+    client.responses.create(model="m", input="My password is hunter2.", conversation=talk.id)
+    said = client.conversations.items.list(talk.id, order="asc").data[0]
+    client.conversations.items.delete(said.id, conversation_id=talk.id)
+    client.responses.create(model="m", input="Go on.", conversation=talk.id)
+    assert b"hunter2" not in provider.requests[1]
+    assert "hunter2" not in str(client.conversations.items.list(talk.id).data)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("get", "/conversations/none"),
+        ("post", "/conversations/none"),
+        ("delete", "/conversations/none"),
+        ("get", "/conversations/none/items"),
+        ("post", "/conversations/none/items"),
+        ("get", "/conversations/none/items/msg_1"),
+        ("delete", "/conversations/none/items/msg_1"),
+        ("get", "/responses/resp_1"),
+        ("get", "/nowhere"),
+    ],
+)
+def test_what_is_not_there_is_not_found(serve: Serve, method: str, path: str) -> None:
+    client: Any = serve().client()
+    body = {"metadata": {}} if path == "/conversations/none" else {"items": [{"role": "user", "content": "x"}]}
+    options = {"body": body} if method == "post" else {}
+    with pytest.raises(openai.NotFoundError) as caught:
+        getattr(client, method)(path, cast_to=object, **options)
+    assert caught.value.code == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"metadata": {f"k{i}": "" for i in range(17)}}, "metadata"),
+        ({"metadata": {"k" * 65: ""}}, "metadata"),
+        ({"metadata": {"k": "v" * 513}}, "metadata"),
+        ({"metadata": {"k": 1}}, "metadata[...]"),
+        ({"items": [{"role": "user", "content": "x"}] * 21}, "items"),
+        ({"items": [{"role": "nobody", "content": "x"}]}, "items"),
+        ({"items": [7]}, "items"),
+        ({"other": 1}, "other"),
+    ],
+)
+def test_a_conversation_that_can_not_be_made_is_refused_by_field(serve: Serve, body: Any, param: str) -> None:
+    client: Any = serve().client()
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.post("/conversations", cast_to=object, body=body)
+    assert caught.value.param == param
+
+
+def test_the_models_are_those_that_can_be_named(serve: Serve) -> None:
+    client: Any = serve(tutor=AsyncScripted()).client()
+    assert [model.id for model in client.models.list()] == ["tutor", "local"]
+    assert client.models.retrieve("tutor").object == "model"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("none-such")

@@ -1,0 +1,148 @@
+"""Turns that go on without their client: background, resume, cancel, repeated requests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import anyio.to_thread
+import openai
+import pytest
+
+from longtalk.errors import Overloaded
+from longtalk.service.runs import KIND
+from longtalk.service.storage.in_memory import InMemoryStorage
+from longtalk.testing import AsyncScripted, says
+from tests.service.conftest import Serve
+
+
+class Waiting(AsyncScripted):
+    """A provider that sends a part of its first answer, and the rest when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(says("One two three.", pieces=3), says("Later."), says("Last."))
+        self.go = threading.Event()
+        self.began = threading.Event()
+
+    async def stream(self, body: bytes) -> Any:
+        async for data in super().stream(body):
+            yield data
+            if b"One" in data:
+                self.began.set()
+                await anyio.to_thread.run_sync(self.go.wait, abandon_on_cancel=True)
+
+
+def test_a_background_response_is_found_and_cancelled_and_the_chain_goes_on(serve: Serve) -> None:
+    provider = Waiting()
+    client = serve(m=provider).client()
+    made = client.responses.create(model="m", input="Count.", background=True)
+    assert made.status in ("queued", "in_progress")
+    assert provider.began.wait(10)
+    assert client.responses.retrieve(made.id).status == "in_progress"
+    ended = client.responses.cancel(made.id)
+    assert ended.status == "cancelled"
+    assert "One" in ended.output_text
+    assert client.responses.cancel(made.id).status == "cancelled"
+    after = client.responses.create(model="m", input="Go on.", previous_response_id=made.id)
+    assert after.output_text == "Later."
+
+
+def test_a_lost_connection_does_not_end_the_turn_and_the_stream_can_be_resumed(serve: Serve) -> None:
+    provider = Waiting()
+    client = serve(m=provider).client()
+    events: list[Any] = []
+    with client.responses.create(model="m", input="Count.", stream=True) as stream:
+        for event in stream:
+            events.append(event)
+            if event.type == "response.output_text.delta":
+                break
+    provider.go.set()
+    response = events[0].response.id
+    rest: list[Any] = list(client.responses.retrieve(response, stream=True, starting_after=events[-1].sequence_number))
+    numbers = [event.sequence_number for event in (*events, *rest)]
+    assert numbers == list(range(len(numbers)))
+    assert rest[-1].response.output_text == "One two three."
+    again = list(client.responses.retrieve(response, stream=True))
+    assert [event.model_dump() for event in again] == [event.model_dump() for event in (*events, *rest)]
+
+
+def test_a_busy_conversation_is_a_conflict_that_clients_try_again(serve: Serve) -> None:
+    provider = Waiting()
+    served = serve(m=provider)
+    client = served.client()
+    talk = client.conversations.create()
+    client.responses.create(model="m", input="Count.", conversation=talk.id, background=True)
+    assert provider.began.wait(10)
+    with pytest.raises(openai.ConflictError) as caught:
+        client.responses.create(model="m", input="Me too.", conversation=talk.id)
+    assert caught.value.code == "conversation_locked"
+    assert int(caught.value.response.headers["retry-after"]) >= 1
+    provider.go.set()
+    assert served.client(max_retries=5).responses.create(model="m", input="Now.", conversation=talk.id).output_text
+
+
+def test_the_same_key_makes_one_turn_and_another_body_is_refused(serve: Serve) -> None:
+    provider = AsyncScripted(says("One."))
+    client = serve(m=provider).client()
+    header = {"Idempotency-Key": "k1"}
+    first = client.responses.create(model="m", input="Hi.", extra_headers=header)
+    second = client.responses.create(model="m", input="Hi.", extra_headers=header)
+    assert (second.id, second.output_text, len(provider.requests)) == (first.id, "One.", 1)
+    with pytest.raises(openai.UnprocessableEntityError) as caught:
+        client.responses.create(model="m", input="Other.", extra_headers=header)
+    assert caught.value.code == "idempotency_key_reused"
+
+
+def test_a_repeated_request_without_a_key_is_the_same_one_until_it_is_delivered(serve: Serve) -> None:
+    provider = Waiting()
+    served = serve(m=provider)
+    with served.client().responses.create(model="m", input="Count.", stream=True) as stream:
+        first = next(iter(stream)).response.id  # type: ignore[union-attr]
+    provider.go.set()
+    repeated = {"x-stainless-retry-count": "1"}
+    again = served.client().responses.create(model="m", input="Count.", stream=True, extra_headers=repeated)
+    ids = {event.response.id for event in again if hasattr(event, "response")}
+    assert (ids, len(provider.requests)) == ({first}, 1)
+    other = served.client().responses.create(model="m", input="Count.", extra_headers=repeated)
+    assert (other.id != first, len(provider.requests)) == (True, 2)
+
+
+def test_many_equal_requests_at_once_with_a_key_make_one_turn(serve: Serve) -> None:
+    provider = Waiting()
+    served = serve(m=provider)
+    client = served.client(max_retries=8)
+    ids: list[str] = []
+
+    def ask() -> None:
+        ids.append(client.responses.create(model="m", input="Count.", extra_headers={"Idempotency-Key": "k"}).id)
+
+    threads = [threading.Thread(target=ask) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    assert provider.began.wait(10)
+    provider.go.set()
+    for thread in threads:
+        thread.join()
+    assert (len(ids), len(set(ids)), len(provider.requests)) == (20, 1, 1)
+
+
+class SlowToForget(InMemoryStorage):
+    """A storage that takes a while to delete what is known of a run."""
+
+    def delete(self, kind: str, key: str, *, expect: int | None = None) -> bool:
+        if kind == KIND:
+            time.sleep(0.1)
+        return super().delete(kind, key, expect=expect)
+
+
+@pytest.mark.parametrize("storage", [InMemoryStorage, SlowToForget])
+def test_after_a_failure_the_same_request_goes_on(serve: Serve, storage: type[InMemoryStorage]) -> None:
+    provider = AsyncScripted(Overloaded("busy", status=529, retryable=False), says("Now."))
+    client = serve(m=provider, storage=storage()).client()
+    header = {"Idempotency-Key": "k1"}
+    with pytest.raises(openai.InternalServerError):
+        client.responses.create(model="m", input="Hi.", extra_headers=header)
+    made = client.responses.create(model="m", input="Hi.", extra_headers=header)
+    assert made.output_text == "Now."
+    assert len(client.responses.input_items.list(made.id).data) == 1
