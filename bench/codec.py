@@ -19,6 +19,7 @@ from longtalk.context.measure import Terms
 from longtalk.context.planning import make_plan
 from longtalk.policies import KeepAll
 from longtalk.state import codec as states
+from longtalk.state.sealing import BoundSeal, Seal
 from longtalk.tokens import Estimator
 from longtalk.transcript.transcript import Entry, Transcript, Turn, link_entries, new_id, now
 from longtalk.turn.draft import Draft, add_token_counts, begin
@@ -28,7 +29,8 @@ from longtalk.wires.protocol import Preamble, Quirks
 
 TURNS = 1_000
 ROUNDS = 60
-GOAL = 10.0
+GOALS = {"longtalk": 4.8, "longtalk, sealed": 8.0}
+"""How many times less CPU time than `json` a turn should take."""
 
 _WIRE = WIRES["openai-chat"]
 _PREAMBLE = Preamble(system="You are a patient clerk.")
@@ -93,8 +95,14 @@ class Clock:
         return sum(self.best.values())
 
 
-def run_longtalk_turn(state: bytes, clock: Clock, compress_over: int) -> tuple[bytes, bytes]:
-    """Run a turn with Longtalk, and return the request and the next state."""
+def run_longtalk_turn(
+    state: bytes, clock: Clock, compress_over: int, seal: BoundSeal | None = None
+) -> tuple[bytes, bytes]:
+    """Run a turn with Longtalk on a state, perhaps a sealed one, and return the request and the next state."""
+
+    def decode() -> Transcript:
+        plain = state if seal is None else seal.open(state)
+        return states.decode(plain, wires=NAMES, is_authentic=seal is not None)
 
     def request(transcript: Transcript) -> tuple[Draft, bytes]:
         said = parse_message(_USER["content"], _WIRE)
@@ -123,9 +131,10 @@ def run_longtalk_turn(state: bytes, clock: Clock, compress_over: int) -> tuple[b
 
     def encode(draft: Draft) -> bytes:
         done = draft.add_answer(_ANSWER).finish("complete")
-        return states.encode(done.transcript, compress_over=compress_over)
+        next_state = states.encode(done.transcript, compress_over=compress_over)
+        return next_state if seal is None else seal.close_encoded(next_state)
 
-    transcript = clock.measure("decode", lambda: states.decode(state, wires=NAMES))
+    transcript = clock.measure("decode", decode)
     draft, body = clock.measure("request", lambda: request(transcript))
     return body, clock.measure("encode", lambda: encode(draft))
 
@@ -153,23 +162,34 @@ def main() -> None:
     state = states.encode(transcript, compress_over=sys.maxsize)
     compressed = states.encode(transcript)
     kept = json.dumps({"version": 1, "messages": [m for i in range(TURNS) for m in messages(i)]}).encode()
-    clocks = {"longtalk": Clock(), "longtalk, compressed": Clock(), "json": Clock()}
+    seal = Seal({"key": Seal.new_key()}).to(owner="owner", conversation="talk")
+    sealed = seal.close(state)
+    clocks = {"longtalk": Clock(), "longtalk, sealed": Clock(), "longtalk, compressed": Clock(), "json": Clock()}
     for _ in range(ROUNDS):
         body, _ = run_longtalk_turn(state, clocks["longtalk"], sys.maxsize)
+        sealed_body, _ = run_longtalk_turn(sealed, clocks["longtalk, sealed"], sys.maxsize, seal)
         packed_body, _ = run_longtalk_turn(compressed, clocks["longtalk, compressed"], states.COMPRESS_OVER)
         plain_body, _ = run_json_turn(kept, clocks["json"])
-        if not json.loads(body) == json.loads(packed_body) == json.loads(plain_body):
-            raise AssertionError("the three requests differ")
-    sizes = {"longtalk": len(state), "longtalk, compressed": len(compressed), "json": len(kept)}
+        if not sealed_body == body == packed_body or json.loads(body) != json.loads(plain_body):
+            raise AssertionError("the requests differ")
+    sizes = {
+        "longtalk": len(state),
+        "longtalk, sealed": len(sealed),
+        "longtalk, compressed": len(compressed),
+        "json": len(kept),
+    }
     print(f"One turn after {TURNS:,} turns ({len(transcript):,} messages): CPU in ms, best of {ROUNDS} rounds.\n")
     print(f"{'':24}{'decode':>10}{'request':>10}{'encode':>10}{'total':>10}{'times less':>12}{'state bytes':>14}")
     for name, clock in clocks.items():
         steps = "".join(f"{clock.best[step]:10.2f}" for step in ("decode", "request", "encode"))
         print(f"{name:24}{steps}{clock.total:10.2f}{clocks['json'].total / clock.total:12.1f}{sizes[name]:14,}")
     print(f"\nThe compressed state has {len(compressed) / len(state):.0%} of the size of the plain one.")
-    ratio = clocks["json"].total / clocks["longtalk"].total
-    goal = {"name": "times less CPU than json", "value": round(ratio, 2), "goal": GOAL, "met": ratio >= GOAL}
-    print(json.dumps({"bench": "codec", "goals": [goal]}))
+    goals = []
+    for name, goal in GOALS.items():
+        ratio = clocks["json"].total / clocks[name].total
+        what = f"times less CPU than json, {name} (at least)"
+        goals.append({"name": what, "value": round(ratio, 2), "goal": goal, "met": ratio >= goal})
+    print(json.dumps({"bench": "codec", "goals": goals}))
 
 
 if __name__ == "__main__":

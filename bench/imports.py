@@ -17,7 +17,8 @@ from pathlib import Path
 import longtalk
 
 ROUNDS = 25
-GOAL = 6.0
+GOALS = {"longtalk": 4.0, "Chat, Conversation, Archive": 6.0}
+"""How many times the CPU time of `import sqlite3, json` an import may take."""
 PROGRAMS = {
     "nothing": "pass",
     "sqlite3, json": "import sqlite3, json",
@@ -60,9 +61,16 @@ def main() -> None:
         print(f"{name:30}{spent:8.1f}{spent / base:8.2f}")
     heavy = list_loaded()
     print(f"\nHeavy libraries that are loaded: {', '.join(heavy) or 'none'} (of {', '.join(HEAVY)}).")
-    ratio = max(best.values()) / base
     goals = [
-        {"name": "CPU against sqlite3 and json", "value": round(ratio, 2), "goal": GOAL, "met": ratio <= GOAL},
+        {
+            "name": f"CPU against sqlite3 and json, {name}",
+            "value": round(best[name] / base, 2),
+            "goal": goal,
+            "met": best[name] <= goal * base,
+        }
+        for name, goal in GOALS.items()
+    ]
+    goals += [
         {"name": "heavy libraries imported", "value": len(heavy), "goal": 0, "met": not heavy},
     ]
     print(json.dumps({"bench": "imports", "goals": goals}))

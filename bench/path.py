@@ -28,6 +28,8 @@ from longtalk.stores.sqlite.store import SQLite
 TURNS = 20
 GOALS = {"a state": 410, "SQLite": 440, "SQLite with Memory": 1_840}
 """Half of the calls that each turn made before it had one path."""
+MODULES = {"a state": 21, "SQLite": 26, "SQLite with Memory": 39}
+"""Half of the modules that each turn entered then."""
 _ROOT = str(Path(longtalk.__file__).parent)
 _COUNTED = ("read_record", "make_plan", "compose", "fingerprint_policy", "find_epoch")
 
@@ -66,6 +68,7 @@ def main() -> None:
         numbers = (len(modules), calls["all"], calls["own"], *(calls[each] for each in _COUNTED))
         print(f"{name:22}" + "".join(f"{number:>20,}" for number in numbers))
         figures.append(Figure(f"calls of a turn on {name}", calls["all"], GOALS[name]))
+        figures.append(Figure(f"modules of a turn on {name}", len(modules), MODULES[name]))
     print(json.dumps({"bench": "path", "goals": [figure.to_json() for figure in figures]}))
 
 

@@ -39,7 +39,7 @@ from longtalk import Conversation, Memory, Recall
 from longtalk._util import json_bytes
 from longtalk.memory.recall.config import Recalled
 from longtalk.memory.recall.index import Hit, RankedHits, RecallIndex, Unit
-from longtalk.memory.recall.search import index_store, render_recalled
+from longtalk.memory.recall.search import index_store, render_ranked, render_recalled
 from longtalk.memory.terms import extract_terms
 from longtalk.stores.base import MAIN, Store
 from longtalk.stores.sqlite.store import SQLite
@@ -165,7 +165,8 @@ class Floor(RecallIndex):
             for term, times in counts.items():
                 self.found[term].append((number, times))
 
-    def rank(self, query: str, **_: Any) -> RankedHits:
+    def rank(self, query: str) -> RankedHits:
+        """Return the messages that have words of the query, best first."""
         usual = sum(self.sizes) / len(self.sizes)
         scores: dict[int, float] = defaultdict(float)
         for term in dict.fromkeys(extract_terms(query)):
@@ -241,7 +242,8 @@ def measure_methods(talks: Sequence[Talk], store: Store) -> Iterator[tuple[str, 
     """Yield the name and the figures of each method."""
 
     def by_floor(number: int, message: str, config: Recall) -> Recalled:
-        return render_recalled(floors[number], message, config, Characters(), now=0)
+        floor = floors[number]
+        return render_ranked(floor, floor.rank(message), config.budget, Characters())
 
     def by_store(number: int, message: str, config: Recall) -> Recalled:
         index = index_store(store, "", str(number), MAIN, len(talks[number].units), message, config)
