@@ -7,7 +7,10 @@ from typing import Any
 import openai
 import pytest
 
-from longtalk.testing import AsyncScripted, says
+from longtalk import Conversation
+from longtalk.stores.in_memory import InMemory
+from longtalk.testing import AsyncScripted, Scripted, says
+from longtalk.transcript.pack import Pack
 from tests.service.conftest import Serve
 
 
@@ -34,6 +37,45 @@ def test_items_are_listed_by_page_in_both_orders(serve: Serve) -> None:
     assert texts(client.conversations.items.list(talk.id, limit=2, order="asc")) == ["0", "1", "2", "3", "4"]
     page = client.conversations.items.list(talk.id, limit=5)
     assert (page.has_more, page.first_id, page.last_id) == (False, page.data[0].id, page.data[4].id)
+
+
+class CountsReads(InMemory):
+    """A store that counts the entries it has returned."""
+
+    read_entries = 0
+
+    def read(self, owner: str, conversation: str, branch: str, start: int, stop: int) -> Pack:
+        found = super().read(owner, conversation, branch, start, stop)
+        self.read_entries += len(found)
+        return found
+
+
+def test_the_newest_items_of_a_long_conversation_are_read_without_the_others(serve: Serve) -> None:
+    store = CountsReads()
+    talk = Conversation("long", model=Scripted(), store=store)
+    talk.append([{"role": ("user", "assistant")[i % 2], "content": f"{i}"} for i in range(1_000)])
+    client: Any = serve(store=store).client()
+    before = store.read_entries
+    page = client.conversations.items.list("long", limit=3)
+    assert texts(page.data) == ["999", "998", "997"]
+    assert store.read_entries - before <= 64
+    assert texts(client.conversations.items.list("long", limit=2, after=page.last_id).data) == ["996", "995"]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_every_item_is_in_one_page_of_any_size(serve: Serve, order: Any) -> None:
+    answers = [says(f"{i}.", calls=[(f"c{i}", "look", {})] if i % 3 else []) for i in range(9)]
+    client: Any = serve(m=AsyncScripted(*answers)).client()
+    talk = client.conversations.create()
+    tools = [{"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}]
+    for i in range(9):
+        client.responses.create(model="m", input=f"Say {i}.", conversation=talk.id, tools=tools)
+    whole = [item.id for item in client.conversations.items.list(talk.id, limit=100, order=order)]
+    assert len(whole) == len(set(whole)) >= 24
+    for size in (1, 2, 7):
+        assert [item.id for item in client.conversations.items.list(talk.id, limit=size, order=order)] == whole
+    for name in whole:
+        assert client.conversations.items.retrieve(name, conversation_id=talk.id).id == name
 
 
 def test_added_items_are_returned_and_sent_with_the_next_response(serve: Serve) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -20,8 +19,8 @@ from longtalk.service.http import decode, json_response, read_body
 from longtalk.service.idempotency import Idempotency
 from longtalk.service.ids import new_conversation_id
 from longtalk.service.openai.create_response import check_metadata
+from longtalk.service.openai.item_pages import find_item, read_page, read_page_query
 from longtalk.service.openai.items import Item, to_items
-from longtalk.service.openai.responses import paginate
 from longtalk.service.service import Service
 from longtalk.stores.base import MAIN, Commit, ConversationInfo, HeadMoved
 from longtalk.tokens import counter_for
@@ -101,7 +100,9 @@ async def delete(service: Service, caller: Caller, request: Request) -> Response
 
 async def list_items(service: Service, caller: Caller, request: Request) -> Response:
     """Return a page of the items of a conversation."""
-    return json_response(paginate(await _read_all(service, caller, request), request))
+    query, name = read_page_query(request), request.path_params["id"]
+    await _find(service, caller, name)
+    return json_response(await call_store(service.store, lambda: read_page(service.store, caller.owner, name, query)))
 
 
 async def add_items(service: Service, caller: Caller, request: Request) -> Response:
@@ -126,10 +127,7 @@ async def add_items(service: Service, caller: Caller, request: Request) -> Respo
 
 async def retrieve_item(service: Service, caller: Caller, request: Request) -> Response:
     """Return one item."""
-    name = request.path_params["item"]
-    item = next((each for each in await _read_all(service, caller, request) if each["id"] == name), None)
-    if item is None:
-        raise not_found(f"Item {name!r}")
+    item, _ = await _find_item(service, caller, request)
     return json_response(item)
 
 
@@ -138,14 +136,8 @@ async def delete_item(service: Service, caller: Caller, request: Request) -> Res
 
     The entry stays in its place, redacted, so that calls and results still pair.
     """
-    conversation, name = request.path_params["id"], request.path_params["item"]
-    items = await _read_all(service, caller, request)
-    if all(each["id"] != name for each in items):
-        raise not_found(f"Item {name!r}")
-    entries = await _read_entries(service, caller.owner, conversation)
-    entry = _find_entry(entries, name)
-    if entry is None:
-        raise not_found(f"Item {name!r}")
+    conversation = request.path_params["id"]
+    _, entry = await _find_item(service, caller, request)
     await service.open_archive(caller.owner).redact(conversation, entry.id)
     return json_response(_make_conversation(await _find(service, caller, conversation)))
 
@@ -184,34 +176,13 @@ async def _append(service: Service, owner: str, conversation: str, entries: list
         raise ApiError(400, str(problem), param="items") from None
 
 
-async def _read_entries(service: Service, owner: str, conversation: str) -> list[Entry]:
-    def read() -> list[Entry]:
-        head = service.store.head(owner, conversation, MAIN)
-        return list(service.store.read(owner, conversation, MAIN, 0, head.size).entries()) if head else []
-
-    found: list[Entry] = await call_store(service.store, read)
-    return found
-
-
-async def _read_all(service: Service, caller: Caller, request: Request) -> list[Item]:
-    name: str = request.path_params["id"]
+async def _find_item(service: Service, caller: Caller, request: Request) -> tuple[Item, Entry]:
+    name, item = request.path_params["id"], request.path_params["item"]
     await _find(service, caller, name)
-    entries = await _read_entries(service, caller.owner, name)
-    tools: dict[str, Any] = {}
-    return to_items(entries, tools)
-
-
-def _find_entry(entries: list[Entry], item: str) -> Entry | None:
-    """Return the entry that an item is, or is a part of."""
-    for entry in entries:
-        if item.partition("_")[2] == entry.id:
-            return entry
-    turn = item.partition("_")[2].rpartition("_")[0]
-    answers = [entry for entry in entries if entry.turn == turn and entry.role == "assistant"]
-    for i in range(len(answers)):
-        if any(each["id"] == item for each in to_items(answers[: i + 1], {})):
-            return answers[i]
-    return None
+    found: tuple[Item, Entry] = await call_store(
+        service.store, lambda: find_item(service.store, caller.owner, name, item)
+    )
+    return found
 
 
 ENDPOINTS = (

@@ -19,6 +19,7 @@ from longtalk.service.http import DONE, EventStream, decode, json_response, read
 from longtalk.service.idempotency import Claim, Idempotency
 from longtalk.service.ids import ResponseId, new_conversation_id, new_key, parse_response_id
 from longtalk.service.openai.create_response import CreateResponse
+from longtalk.service.openai.item_pages import paginate, read_page_query
 from longtalk.service.openai.items import Item, to_output_items
 from longtalk.service.openai.response_events import ResponseEvents
 from longtalk.service.openai.response_object import find_status, make_response
@@ -109,7 +110,7 @@ async def cancel(service: Service, caller: Caller, request: Request) -> Response
 async def list_input_items(service: Service, caller: Caller, request: Request) -> Response:
     """Return the items that a response was made from."""
     stored = await _find_stored(service, caller, _parse_id(request))
-    return json_response(paginate(stored.to_input_items(), request))
+    return json_response(paginate(stored.to_input_items(), read_page_query(request)))
 
 
 # Inside
@@ -293,30 +294,6 @@ def _parse_id(request: Request) -> ResponseId:
 
 def _unknown(found: ResponseId) -> ApiError:
     return not_found(f"Response {str(found)!r}")
-
-
-def paginate(items: list[Item], request: Request) -> Item:
-    """Return a page of items, as the query of a request asks for it: `limit`, `order`, `after`."""
-    query = request.query_params
-    limit, order = query.get("limit", "20"), query.get("order", "desc")
-    if not limit.isdigit() or not 1 <= int(limit) <= 100:
-        raise ApiError(400, "`limit` must be a number from 1 to 100.", param="limit")
-    if order not in ("asc", "desc"):
-        raise ApiError(400, "`order` must be 'asc' or 'desc'.", param="order")
-    listed = items if order == "asc" else items[::-1]
-    if after := query.get("after"):
-        place = next((i for i, item in enumerate(listed) if item["id"] == after), None)
-        if place is None:
-            raise ApiError(400, f"There is no item {after!r} here.", param="after")
-        listed = listed[place + 1 :]
-    page = listed[: int(limit)]
-    return {
-        "object": "list",
-        "data": page,
-        "first_id": page[0]["id"] if page else None,
-        "last_id": page[-1]["id"] if page else None,
-        "has_more": len(listed) > len(page),
-    }
 
 
 ENDPOINTS = (

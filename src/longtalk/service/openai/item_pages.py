@@ -1,0 +1,134 @@
+"""Pages of items: what the query of a list asks for, and the items of a conversation, read turn by turn.
+
+A list of the newest items reads the newest turns only, however long the conversation is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import msgspec
+from starlette.requests import Request
+
+from longtalk.service.errors import ApiError, not_found
+from longtalk.service.openai.items import Item, to_items
+from longtalk.stores.base import MAIN, Store
+from longtalk.transcript.transcript import Entry
+
+_WINDOW = 64
+"""How many entries are read at a time; later reads are larger."""
+_LARGEST_WINDOW = 4_096
+
+
+class PageQuery(msgspec.Struct, frozen=True):
+    """Which items of a list are asked for."""
+
+    limit: int = 20
+    newest_first: bool = True
+    after: str | None = None
+    """The id of the item before the first one of the page."""
+
+
+def read_page_query(request: Request) -> PageQuery:
+    """Return the `limit`, `order` and `after` of a request. Raises `ApiError` if one of them is invalid."""
+    query = request.query_params
+    limit, order = query.get("limit", "20"), query.get("order", "desc")
+    if not limit.isdigit() or not 1 <= int(limit) <= 100:
+        raise ApiError(400, "`limit` must be a number from 1 to 100.", param="limit")
+    if order not in ("asc", "desc"):
+        raise ApiError(400, "`order` must be 'asc' or 'desc'.", param="order")
+    return PageQuery(int(limit), order == "desc", query.get("after") or None)
+
+
+def paginate(items: list[Item], query: PageQuery) -> Item:
+    """Return a page of items that are given oldest first."""
+    listed = iter(items[::-1] if query.newest_first else items)
+    if query.after is not None and all(item["id"] != query.after for item in listed):
+        raise _no_such_item(query.after)
+    return _make_page(listed, query)
+
+
+def read_page(store: Store, owner: str, conversation: str, query: PageQuery) -> Item:
+    """Return a page of the items of a conversation."""
+    turns = _read_turns(store, owner, conversation, newest_first=query.newest_first)
+    rest: list[Item] = []
+    if query.after is not None:
+        found = next((turn for turn in turns if _may_have(turn, query.after)), [])
+        listed = iter(_render(found, newest_first=query.newest_first))
+        if all(item["id"] != query.after for item in listed):
+            raise _no_such_item(query.after)
+        rest = list(listed)
+    later = (item for turn in turns for item in _render(turn, newest_first=query.newest_first))
+    return _make_page((item for part in (rest, later) for item in part), query)
+
+
+def find_item(store: Store, owner: str, conversation: str, name: str) -> tuple[Item, Entry]:
+    """Return an item of a conversation, and the entry that it is or is a part of.
+
+    Raises `ApiError` if the conversation has no such item.
+    """
+    for turn in _read_turns(store, owner, conversation, newest_first=True):
+        if _may_have(turn, name):
+            item = next((each for each in to_items(turn, {}) if each["id"] == name), None)
+            if item is not None:
+                # The item belongs to the first entry with which it appears.
+                size = next(i for i in range(1, len(turn) + 1) if item in to_items(turn[:i], {}))
+                return item, turn[size - 1]
+    raise not_found(f"Item {name!r}")
+
+
+def _read_turns(store: Store, owner: str, conversation: str, *, newest_first: bool) -> Iterator[list[Entry]]:
+    """Yield the entries of each turn of the main branch, in windows that grow."""
+    head = store.head(owner, conversation, MAIN)
+    size, done, window = (head.size if head else 0), 0, _WINDOW
+    kept: list[Entry] = []
+    while done < size:
+        count = min(window, size - done)
+        start = size - done - count if newest_first else done
+        read = list(store.read(owner, conversation, MAIN, start, start + count).entries())
+        if len(read) < count:
+            return
+        done, window = done + count, min(2 * window, _LARGEST_WINDOW)
+        groups = _split_by_turn([*read, *kept] if newest_first else [*kept, *read])
+        if newest_first:
+            groups.reverse()
+        # The last turn of a window may go on in the next one.
+        kept = groups.pop() if done < size else []
+        yield from groups
+
+
+def _split_by_turn(entries: list[Entry]) -> list[list[Entry]]:
+    groups: list[list[Entry]] = []
+    for entry in entries:
+        if not groups or groups[-1][-1].turn != entry.turn:
+            groups.append([])
+        groups[-1].append(entry)
+    return groups
+
+
+def _may_have(turn: list[Entry], item: str) -> bool:
+    """Return True if the id of an item can be of this turn: it contains the id of the turn or of an entry."""
+    name = item.partition("_")[2]
+    return name.rpartition("_")[0] == turn[0].turn or any(entry.id == name for entry in turn)
+
+
+def _render(turn: list[Entry], *, newest_first: bool) -> list[Item]:
+    items = to_items(turn, {})
+    return items[::-1] if newest_first else items
+
+
+def _make_page(listed: Iterable[Item], query: PageQuery) -> Item:
+    found = list(islice(listed, query.limit + 1))
+    page = found[: query.limit]
+    return {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+        "has_more": len(found) > len(page),
+    }
+
+
+def _no_such_item(name: str) -> ApiError:
+    return ApiError(400, f"There is no item {name!r} here.", param="after")
