@@ -16,8 +16,9 @@ import msgspec
 from longtalk._util.concurrency import call_store, sleep
 from longtalk.branches.branch import AsyncBranch, place_record
 from longtalk.errors import Busy, InputError, NotFound
-from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedTurn
-from longtalk.transcript.transcript import Entry, Transcript, Turn, new_id, now
+from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedTurn, PlacedRecord
+from longtalk.transcript.standing import Standing
+from longtalk.transcript.transcript import Entry, Transcript, Turn, Turns, new_id, now
 from longtalk.turn.draft import mark_interrupted
 
 WAIT = 0.05
@@ -197,6 +198,34 @@ async def change_branch(
         if head is not None:
             stored.remember(head, after)
         return new
+
+
+# Copies
+
+
+async def read_until(stored: AsyncBranch, at: str | None = None) -> Transcript:
+    """Return the whole transcript of the branch, by default to its end, or up to the end of an entry or a turn.
+
+    A turn that is still running is left out; raise `Busy` if `at` names it.
+    """
+    head, runs = await _check_running(stored)
+    if head is None:
+        raise NotFound(f"Conversation {stored.conversation!r} has no branch {stored.branch!r}.")
+    said = await stored.entries()
+    running = _find_turn_start(said, head.turn) if runs else len(said)
+    size = running if at is None else _find_range(said, at)[1]
+    if size > running:
+        raise Busy(f"The turn {at!r} is still running: try again when it has ended.", until=0)
+    turns: list[tuple[int, Turn]] = await stored.call(stored.store.turns, stored.branch, 0, size)
+    placed: list[PlacedRecord] = await stored.call(stored.store.records, stored.branch)
+    return Transcript(
+        fresh=tuple(said[:size]),
+        turns=Turns(fresh=tuple(turn for _, turn in turns)),
+        records=Standing(each.record for each in placed if each.position < size),
+        created=head.created,
+        updated=head.updated,
+        revision=head.revision,
+    )
 
 
 # Positions

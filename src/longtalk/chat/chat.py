@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+import msgspec
+
 from longtalk.chat.brief import AsyncStateBrief
 from longtalk.chat.session import AsyncStateSession
 from longtalk.chat.state import AnySeal, read_state, state_writer
+from longtalk.context.compacted import list_kept_entries
 from longtalk.context.exclusions import exclude, include
 from longtalk.context.pins import unpin
 from longtalk.errors import BadState, InputError
@@ -27,10 +30,20 @@ from longtalk.transcript.transcript import Transcript, now
 from longtalk.transfer.append import NativeMessages, append_messages, read_messages
 from longtalk.turn.draft import add_event
 from longtalk.turn.engine import AsyncEngine, TurnArguments, check_choice
-from longtalk.turn.message import Message
+from longtalk.turn.message import Message, ParsedMessage
 from longtalk.turn.runner import MAX_RETRIES, AsyncTurnRunner
 from longtalk.turn.stream import AsyncStream
+from longtalk.usage import Usage
 from longtalk.wires.neutral import event
+
+
+class Compaction(msgspec.Struct, frozen=True):
+    """A conversation that was shortened on request."""
+
+    state: bytes
+    usage: Usage
+    """The tokens of the model call that has written a summary; all 0 without one."""
+    notices: tuple[Notice, ...] = ()
 
 
 class AsyncChat:
@@ -206,6 +219,51 @@ class AsyncChat:
             output=output,
         )
         return AsyncStream(self._begin(given, state, seal), handed_in=state, stream=True)
+
+    async def count_tokens(
+        self,
+        message: Message | None,
+        *,
+        state: bytes | None = None,
+        system: str | None = None,
+        instruction: str | None = None,
+        tools: Iterable[Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        output: Any = None,
+        seal: Seal | BoundSeal | None = None,
+    ) -> int:
+        """Return the number of tokens of the request that `send` would make first, without making it.
+
+        The number is an estimate; a summary that would be written first is not counted. The arguments are those of
+        `send`.
+        """
+        given = TurnArguments(
+            message=message, system=system, instruction=instruction, tools=tools, options=options, output=output
+        )
+        return await self._begin(given, state, seal).count_tokens()
+
+    async def compact(
+        self,
+        *,
+        state: bytes,
+        system: str | None = None,
+        tools: Iterable[Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        seal: Seal | BoundSeal | None = None,
+    ) -> Compaction:
+        """Shorten a conversation to the targets of the policy now, even if no limit is exceeded.
+
+        The new state has only the entries that requests would still contain, after a note with the summary or the brief
+        that stands for the others. The model may be called to write a summary. The other arguments are those of `send`.
+        """
+        # The next message is unknown, and is not part of the result.
+        message = ParsedMessage((event("", source="", at=now()),))
+        runner = self._begin(TurnArguments(message=message, system=system, tools=tools, options=options), state, seal)
+        epoch = await runner.compact()
+        kept = list_kept_entries(runner.draft.transcript, epoch)
+        shorter = append_messages(Transcript(), kept, self._engine.counter)
+        usage = sum(map(self.provider.wire.read_usage, runner.draft.turn.usage), Usage())
+        return Compaction(state_writer(seal or self._seal)(shorter), usage, runner.draft.notices)
 
     async def note(
         self,

@@ -43,7 +43,7 @@ from longtalk.errors import ContextOverflow, InputError
 from longtalk.memory.brief.record import CardKind, read_brief_record
 from longtalk.memory.summary import SummaryRequest
 from longtalk.notices import Notice
-from longtalk.policies.base import BriefKeeper, Compactor, Policy, Trigger, read_rules
+from longtalk.policies.base import BriefKeeper, Compactor, Policy, Size, Trigger, read_rules
 from longtalk.policies.limits import OverTokens
 from longtalk.policies.token_budget import make_limit_compactor
 from longtalk.policies.view import View
@@ -93,6 +93,7 @@ def make_plan(
     *,
     settled: bool = False,
     may_ask: bool = False,
+    forced: bool = False,
     present: Epoch | None = None,
 ) -> Plan:
     """Return a plan with the present epoch or a new one.
@@ -101,7 +102,8 @@ def make_plan(
     request.
 
     `settled` says that a turn has ended; then its exchange is not cut, because the next turn may leave it out as a
-    whole. With `may_ask` the policy may request a summary first. `present` is the present epoch, if it is known.
+    whole. With `may_ask` the policy may request a summary first. With `forced`, the policy shortens the conversation to
+    its targets now, even if no limit is exceeded. `present` is the present epoch, if it is known.
     """
     rules = read_rules(policy)
     keeper = rules.keeper
@@ -110,6 +112,8 @@ def make_plan(
     pins = list_pinned_positions(transcript)
     epoch = _follow_exclusions(transcript, present, terms, pins)
     compactors = list_compactors(rules, terms, settled=settled)
+    if forced:
+        compactors = _make_due(compactors)
     estimate = RequestEstimate(transcript, epoch, terms)
     fired = _find_fired(compactors, estimate)
     stale = None
@@ -194,6 +198,29 @@ def _add_card_request(plan: Plan, keeper: BriefKeeper, estimate: RequestEstimate
 
 def _span_from(transcript: Transcript, position: int) -> tuple[int, int]:
     return transcript.index_of(position), len(transcript)
+
+
+class _Due(msgspec.Struct, frozen=True):
+    """A trigger in place of another one, which fires until the target of its compactor is met."""
+
+    to: Trigger
+    compares_costs: bool
+
+    def fires(self, size: Size) -> bool:
+        return self.to.fires(size)
+
+    def __str__(self) -> str:
+        return "it was asked for"
+
+
+def _make_due(compactors: Sequence[Compactor]) -> list[Compactor]:
+    """Return the compactors with those due now that have strategies of their own; others just repeat these."""
+    found: list[Compactor] = []
+    for each in compactors:
+        is_repeated = any(each.strategies == other.strategies for other in found)
+        over = each.over if is_repeated else _Due(each.to, _compares_costs(each.over))
+        found.append(Compactor(over, each.strategies, each.to))
+    return found
 
 
 class _OverWindow(OverTokens, frozen=True):

@@ -194,12 +194,13 @@ def prepare(
     added: TurnAdditions | None = None,
     settled: bool = False,
     may_ask: bool = False,
+    forced: bool = False,
 ) -> Prepared:
     """Decide what the next request contains.
 
     `terms.fixed` counts the given preamble alone. `added` has the texts that memory added to earlier requests of this
-    turn; None for the first request. `settled` and `may_ask` mean the same as for `make_plan`: if the plan asks for a
-    summary, have it written and prepare again.
+    turn; None for the first request. `settled`, `may_ask` and `forced` mean the same as for `make_plan`: if the plan
+    asks for a summary, have it written and prepare again.
     """
     tail = transcript.tail if tail is None else tail
     rules = read_rules(policy)
@@ -214,7 +215,7 @@ def prepare(
         more += count_message(terms.wire.write_instruction(recipient.instruction), terms.counter)
     if more:
         terms = msgspec.structs.replace(terms, fixed=terms.fixed + more)
-    plan = make_plan(transcript, rules, terms, settled=settled, may_ask=may_ask, present=epoch)
+    plan = make_plan(transcript, rules, terms, settled=settled, may_ask=may_ask, forced=forced, present=epoch)
     if plan.begins:
         transcript = apply_plan(transcript, plan)
     is_new = False

@@ -13,8 +13,9 @@ from longtalk.archive.archive import AsyncArchive, Format
 from longtalk.archive.history import HistoryEntry
 from longtalk.archive.metrics import Metrics
 from longtalk.branches.branch import AsyncBranch
-from longtalk.branches.operations import check_new
+from longtalk.branches.operations import check_new, read_until
 from longtalk.context.costs import CostReceipt
+from longtalk.state import codec
 from longtalk.stores.base import Commit, HeadMoved
 from longtalk.transcript.manifest import Run
 from longtalk.transcript.transcript import now
@@ -32,6 +33,13 @@ class AsyncReading:
             await check_new(self._stored)
             return []
         return await self._archive.history(self._stored.conversation, branch=self._stored.branch, meta=meta)
+
+    async def state(self, at: str | None = None) -> bytes:
+        """Return a state for `AsyncChat` with all that was said on this branch, or up to the end of an entry or a turn.
+
+        The chat then goes on apart from this conversation, which does not change.
+        """
+        return codec.encode(await read_until(self._stored, at))
 
     async def export(self, format: Format = "md") -> str:  # noqa: A002
         """Return the conversation as text: this branch as Markdown, for reading, or all branches as JSON or JSONL."""

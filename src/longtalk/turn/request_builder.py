@@ -82,6 +82,20 @@ class AsyncRequestBuilder:
         context = prepared.compose(held=held, session_key=session_key, handle=session.handle if session else None)
         return context, prepared, held
 
+    async def estimate(self, quirks: Quirks) -> int:
+        """Return the number of tokens that the next request would have. No summary is written for it."""
+        prepared = self._prepare(quirks)
+        draft = await self._memory.recall(self._progress.draft, prepared)
+        return msgspec.structs.replace(prepared, added=draft.added or prepared.added).compose().tokens
+
+    async def compact(self, quirks: Quirks) -> Epoch:
+        """Begin a new epoch now, as short as the policy makes it, if needed with a summary. Return the epoch."""
+        prepared = self._prepare(quirks, may_ask=True, forced=True)
+        if prepared.plan.summary_request is not None:
+            await self._write_summary(self._make_summarizer(prepared, quirks))
+            prepared = self._prepare(quirks, forced=True)
+        return prepared.plan.epoch
+
     def plan_next_turn(self, *, background: bool) -> tuple[AsyncSummarizer, SummaryClaim] | None:
         """Begin a new epoch now, after the answer, if the next turn would have to begin one anyway.
 
@@ -110,7 +124,9 @@ class AsyncRequestBuilder:
             progress.draft = progress.draft.notice(Notice("compaction_failed", text))
             return None
 
-    def _prepare(self, quirks: Quirks, *, settled: bool = False, may_ask: bool = False) -> Prepared:
+    def _prepare(
+        self, quirks: Quirks, *, settled: bool = False, may_ask: bool = False, forced: bool = False
+    ) -> Prepared:
         """Prepare the next request. If it begins an epoch, record the epoch and add the plan's notices to the draft."""
         draft, wire = self._progress.draft, self._progress.draft.wire
         recipient = msgspec.structs.replace(
@@ -127,6 +143,7 @@ class AsyncRequestBuilder:
             added=draft.added,
             settled=settled,
             may_ask=may_ask,
+            forced=forced,
         )
         if prepared.plan.begins:
             self._observer.report_epoch()

@@ -14,6 +14,7 @@ import msgspec
 
 from longtalk._util.concurrency import run_shielded, sleep
 from longtalk.context.compose import Piece
+from longtalk.context.epochs import Epoch
 from longtalk.context.prepare import Recipient
 from longtalk.errors import ContextOverflow, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, Reasoning, Started, Text, ToolCall, ToolCallDelta
@@ -221,6 +222,18 @@ class AsyncTurnRunner(Generic[R]):
         for notice in self._take_notices():
             yield notice
         yield Done(self.session.make_reply(progress.draft, is_complete=True))
+
+    async def count_tokens(self) -> int:
+        """Return the number of tokens that the first request would have. Nothing is sent or saved."""
+        draft = self.draft
+        calls = [call for call in draft.earlier if draft.message or call.id not in draft.waiting]
+        self.draft = draft.abandon(calls).add_message()
+        return await self._requests.estimate(learned.read_quirks(self.draft.transcript, self._provider.label))
+
+    async def compact(self) -> Epoch:
+        """Shorten what comes before this turn to the targets of the policy. Return the new epoch. Nothing is saved."""
+        self.draft = msgspec.structs.replace(self.draft, message=(), tail=self.draft.transcript.tail)
+        return await self._requests.compact(learned.read_quirks(self.draft.transcript, self._provider.label))
 
     def make_partial_reply(self) -> R:
         """Return the reply as it would be if the turn were interrupted now."""

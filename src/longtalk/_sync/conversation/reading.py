@@ -14,8 +14,9 @@ from longtalk._sync.archive.archive import Archive, Format
 from longtalk.archive.history import HistoryEntry
 from longtalk.archive.metrics import Metrics
 from longtalk._sync.branches.branch import Branch
-from longtalk._sync.branches.operations import check_new
+from longtalk._sync.branches.operations import check_new, read_until
 from longtalk.context.costs import CostReceipt
+from longtalk.state import codec
 from longtalk.stores.base import Commit, HeadMoved
 from longtalk.transcript.manifest import Run
 from longtalk.transcript.transcript import now
@@ -33,6 +34,13 @@ class Reading:
             check_new(self._stored)
             return []
         return self._archive.history(self._stored.conversation, branch=self._stored.branch, meta=meta)
+
+    def state(self, at: str | None = None) -> bytes:
+        """Return a state for `Chat` with all that was said on this branch, or up to the end of an entry or a turn.
+
+        The chat then goes on apart from this conversation, which does not change.
+        """
+        return codec.encode(read_until(self._stored, at))
 
     def export(self, format: Format = "md") -> str:  # noqa: A002
         """Return the conversation as text: this branch as Markdown, for reading, or all branches as JSON or JSONL."""

@@ -83,6 +83,20 @@ class RequestBuilder:
         context = prepared.compose(held=held, session_key=session_key, handle=session.handle if session else None)
         return context, prepared, held
 
+    def estimate(self, quirks: Quirks) -> int:
+        """Return the number of tokens that the next request would have. No summary is written for it."""
+        prepared = self._prepare(quirks)
+        draft = self._memory.recall(self._progress.draft, prepared)
+        return msgspec.structs.replace(prepared, added=draft.added or prepared.added).compose().tokens
+
+    def compact(self, quirks: Quirks) -> Epoch:
+        """Begin a new epoch now, as short as the policy makes it, if needed with a summary. Return the epoch."""
+        prepared = self._prepare(quirks, may_ask=True, forced=True)
+        if prepared.plan.summary_request is not None:
+            self._write_summary(self._make_summarizer(prepared, quirks))
+            prepared = self._prepare(quirks, forced=True)
+        return prepared.plan.epoch
+
     def plan_next_turn(self, *, background: bool) -> tuple[Summarizer, SummaryClaim] | None:
         """Begin a new epoch now, after the answer, if the next turn would have to begin one anyway.
 
@@ -111,7 +125,9 @@ class RequestBuilder:
             progress.draft = progress.draft.notice(Notice("compaction_failed", text))
             return None
 
-    def _prepare(self, quirks: Quirks, *, settled: bool = False, may_ask: bool = False) -> Prepared:
+    def _prepare(
+        self, quirks: Quirks, *, settled: bool = False, may_ask: bool = False, forced: bool = False
+    ) -> Prepared:
         """Prepare the next request. If it begins an epoch, record the epoch and add the plan's notices to the draft."""
         draft, wire = self._progress.draft, self._progress.draft.wire
         recipient = msgspec.structs.replace(
@@ -128,6 +144,7 @@ class RequestBuilder:
             added=draft.added,
             settled=settled,
             may_ask=may_ask,
+            forced=forced,
         )
         if prepared.plan.begins:
             self._observer.report_epoch()
