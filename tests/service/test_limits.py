@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from longtalk.service.errors import ApiError
+from longtalk.service.http import measure_depth
 from longtalk.service.limits import RateLimiter
 from longtalk.service.settings import Limits, Settings
 from longtalk.testing import AsyncScripted, says
@@ -106,6 +107,29 @@ def test_a_body_that_makes_no_sense_is_a_clear_error(serve: Serve, body: bytes) 
     assert 400 <= answer.status_code < 500
     assert answer.json()["error"]["message"]
     assert served.service.store.conversations("") == []
+
+
+@pytest.mark.parametrize(
+    ("body", "depth"),
+    [
+        (b"7", 0),
+        (b"[]", 1),
+        (b'{"a": [[1], {}], "b": 2}', 3),
+        (b'{"a": "[[[[", "b": "\\"[[["}', 1),
+        (b'{"a": "[[[', 1),
+        (b'"' + b'\\"' * 1_000_000, 0),
+        (b"[" * 1_000_000, 1_000_000),
+        (b"[]," * 1_000_000, 1),
+    ],
+)
+def test_the_depth_of_json_is_measured_outside_strings(body: bytes, depth: int) -> None:
+    assert measure_depth(body) == depth
+
+
+def test_a_body_that_is_nested_deeper_than_the_limit_is_refused(serve: Serve) -> None:
+    url = serve(settings=Settings(limits=Limits(json_depth=4))).url
+    answer = httpx2.post(f"{url}/v1/responses", content=b'{"model": "m", "input": [{"a": {"b": {"c": 1}}}]}')
+    assert (answer.status_code, "4 levels" in answer.json()["error"]["message"]) == (400, True)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
+import itertools
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar
 
@@ -13,14 +16,16 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from longtalk.service.errors import ApiError
+from longtalk.service.settings import Limits
 
 T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
 DONE = b"data: [DONE]\n\n"
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """Return the body of a request. Raises `ApiError` if it has more than `most` bytes, as soon as that is known."""
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """Return the body of a request. Raises `ApiError` if it is larger than allowed, as soon as that is known."""
+    most = limits.body_bytes
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > most:
         raise _too_large(most)
@@ -35,8 +40,12 @@ async def read_body(request: Request, most: int) -> bytes:
     return bytes(body)
 
 
-def decode(body: bytes, kind: type[T]) -> T:
+def decode(body: bytes, kind: type[T], limits: Limits) -> T:
     """Return a body as a value of a type. Raises `ApiError` that names the field that is wrong."""
+    if measure_depth(body) > limits.json_depth:
+        raise ApiError(
+            400, f"The body is nested too deeply: {limits.json_depth} levels are allowed.", code="invalid_json"
+        )
     try:
         # Fields that are kept as raw JSON are not checked otherwise.
         body.decode()
@@ -97,6 +106,18 @@ class EventStream(Response):
 async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_STEPS = bytes({ord(c): 1 for c in "[{"}.get(i, 255) for i in range(256))
+_OTHERS = bytes(i for i in range(256) if i not in b"[]{}")
+
+
+def measure_depth(body: bytes) -> int:
+    """Return how deep the objects and arrays of JSON are nested, in time that grows with its length only."""
+    brackets = _STRINGS.sub(b"", body).translate(_STEPS, _OTHERS)
+    # 1 for a bracket that opens, and 255, which is -1 as a signed byte, for one that closes.
+    return max(itertools.accumulate(array.array("b", brackets)), default=0)
 
 
 def _too_large(most: int) -> ApiError:

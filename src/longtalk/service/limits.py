@@ -1,4 +1,4 @@
-"""Limits for each owner: requests per minute, and turns at the same time."""
+"""Limits for each owner: requests per minute, and turns at the same time. `quotas.py` limits tokens and cost."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from longtalk.service.errors import ApiError
 from longtalk.service.settings import Limits
 
 _MOST_OWNERS = 10_000
+_LONGEST_RETRY = 60
 
 
 class RateLimiter:
@@ -33,7 +34,7 @@ class RateLimiter:
         if left < 1:
             wait = (1 - left) * 60 / most
             self._buckets[owner] = (left, at)
-            raise _limited(f"The limit is {most} requests per minute.", wait)
+            raise make_limit_error(f"The limit is {most} requests per minute.", wait)
         self._buckets[owner] = (left - 1, at)
         if len(self._buckets) > _MOST_OWNERS:
             self._forget_full_buckets(most, at)
@@ -42,7 +43,7 @@ class RateLimiter:
         """Raise `ApiError` if an owner already runs as many turns as allowed."""
         most = self._limits.concurrent_turns
         if most and running >= most:
-            raise _limited(f"The limit is {most} turns at the same time.", 1)
+            raise make_limit_error(f"The limit is {most} turns at the same time.", 1)
 
     def _forget_full_buckets(self, most: int, at: float) -> None:
         """Forget owners whose bucket is full again: they count as new ones."""
@@ -53,6 +54,10 @@ class RateLimiter:
         }
 
 
-def _limited(message: str, wait: float) -> ApiError:
+def make_limit_error(message: str, wait: float, code: str = "rate_limit_exceeded") -> ApiError:
+    """Return the error for a limit that was reached, and is not any more after `wait` seconds."""
     headers = {"retry-after": str(max(1, round(wait + 0.5)))}
-    return ApiError(429, message, kind="rate_limit_error", code="rate_limit_exceeded", headers=headers)
+    if wait > _LONGEST_RETRY:
+        # OpenAI's clients would try again within seconds.
+        headers["x-should-retry"] = "false"
+    return ApiError(429, message, kind="rate_limit_error", code=code, headers=headers)

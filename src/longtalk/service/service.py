@@ -13,13 +13,16 @@ from longtalk.providers.base import AsyncProvider
 from longtalk.service.access import AccessKeys, Gate
 from longtalk.service.limits import RateLimiter
 from longtalk.service.models import Models
+from longtalk.service.quotas import Quotas
 from longtalk.service.runs import LOG_LIFETIME, Run, RunName, Runs
 from longtalk.service.settings import Settings, load_credentials
 from longtalk.service.storage.factory import open_storage
 from longtalk.service.storage.protocol import Storage
+from longtalk.service.turns import TurnOrder, open_stream
 from longtalk.stores import open_default_store, open_store
 from longtalk.stores.base import Store
 from longtalk.transcript.transcript import now
+from longtalk.turn.stream import AsyncStream
 
 _CLEAN_UP_SECONDS = 600
 _log = logging.getLogger("longtalk")
@@ -44,6 +47,7 @@ class Service:
         self.keys = AccessKeys(self.storage)
         self.gate = Gate(settings, self.keys)
         self.limiter = RateLimiter(settings.limits)
+        self.quotas = Quotas(settings.limits, self.storage)
         self.runs = Runs(self.storage)
 
     def open_archive(self, owner: str) -> AsyncArchive:
@@ -53,7 +57,20 @@ class Service:
     async def start_run(self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, logs: bool) -> Run:
         """Start a run, if its owner may run another one."""
         self.limiter.check_turns(self.runs.count_active(name.owner))
-        return await self.runs.start(name, play, logs=logs)
+        await self.quotas.check(name.owner)
+
+        async def play_and_count(run: Run) -> Any:
+            try:
+                return await play(run)
+            finally:
+                await self.quotas.store(name.owner)
+
+        return await self.runs.start(name, play_and_count, logs=logs)
+
+    async def open_stream(self, order: TurnOrder) -> AsyncStream[Any]:
+        """Return the stream of a turn, whose model calls are counted."""
+        options = {**order.model.options, **order.options}
+        return await open_stream(order, self.store, on_event=self.quotas.observe(order.owner, order.model, options))
 
     async def clean_up(self) -> None:
         """Delete what has expired, now and every ten minutes."""

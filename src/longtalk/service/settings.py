@@ -47,12 +47,18 @@ class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits for each owner, in each process. 0 means that there is no limit."""
+    """Limits for each owner. 0 means that there is no limit. Requests and turns are counted in each process."""
 
     body_bytes: int = 20_000_000
     """The largest body of a request; always limited."""
+    json_depth: int = 100
+    """How deep objects and arrays in a body may be nested; always limited."""
     requests_per_minute: int = 0
     concurrent_turns: int = 0
+    tokens_per_day: int = 0
+    """Tokens sent and received in a day (UTC), counted by all processes together."""
+    cost_per_day: float = 0.0
+    """US dollars in a day (UTC), counted by all processes together. Models without known prices are then refused."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -19,6 +19,7 @@ from longtalk.chat.chat import AsyncChat
 from longtalk.conversation.conversation import AsyncConversation
 from longtalk.conversation.request import TurnRequest
 from longtalk.errors import InputError
+from longtalk.observation import OnEvent
 from longtalk.service.errors import ApiError
 from longtalk.service.models import ServedModel
 from longtalk.state import codec
@@ -91,14 +92,14 @@ def read_input(order: TurnOrder) -> TurnInput:
     return TurnInput(history, ParsedMessage(tuple(entries), results))
 
 
-async def open_stream(order: TurnOrder, store: Store) -> AsyncStream[Any]:
+async def open_stream(order: TurnOrder, store: Store, *, on_event: OnEvent | None) -> AsyncStream[Any]:
     """Return the stream of a turn. A stored turn begins when it is first asked for an event."""
     model, given = order.model, read_input(order)
     options = {**model.options, **order.options}
     system = model.system or None if order.system is None else order.system
     counter = counter_for(model.provider.label)
     if order.conversation is None:
-        chat = AsyncChat(model.provider, policy=model.policy)
+        chat = AsyncChat(model.provider, policy=model.policy, on_event=on_event)
         state = None
         if given.history:
             state = codec.encode(append_messages(Transcript(), _read_history(order, given), counter))
@@ -112,6 +113,7 @@ async def open_stream(order: TurnOrder, store: Store) -> AsyncStream[Any]:
         store=store,
         branch=order.branch,
         policy=model.policy,
+        on_event=on_event,
     )
     if given.history and not await _has_turn(order, store):
         branch = AsyncBranch(store, order.owner, order.conversation, order.branch, model.policy)

@@ -25,7 +25,7 @@ from longtalk.service.openai.create_chat import CreateChat
 from longtalk.service.openai.items import Item, is_shown
 from longtalk.service.runs import Run, RunName
 from longtalk.service.service import Service
-from longtalk.service.turns import TurnOrder, open_stream
+from longtalk.service.turns import TurnOrder
 from longtalk.transcript.transcript import now
 from longtalk.turn.stream import AsyncStream
 from longtalk.usage import Usage
@@ -38,8 +38,8 @@ _encoder = msgspec.json.Encoder()
 
 async def create(service: Service, caller: Caller, request: Request) -> Response:
     """Make a chat completion."""
-    body = await read_body(request, service.settings.limits.body_bytes)
-    given = decode(body, CreateChat)
+    body = await read_body(request, service.settings.limits)
+    given = decode(body, CreateChat, service.settings.limits)
     given.check()
     key = request.headers.get("idempotency-key", "")
     seed = f"{len(caller.owner)}:{caller.owner}{key}" if key else ""
@@ -90,7 +90,7 @@ async def _start(
     with_usage = given.stream_options is not None and given.stream_options.include_usage
 
     async def play(run: Run) -> Item:
-        return await _play(run, await open_stream(order, service.store), chunks, with_usage=with_usage)
+        return await _play(run, await service.open_stream(order), chunks, with_usage=with_usage)
 
     running = None if is_new else service.runs.find(name)
     return running or await service.start_run(name, play, logs=False)

@@ -54,8 +54,8 @@ class CreateItems(msgspec.Struct, forbid_unknown_fields=True):
 
 async def create(service: Service, caller: Caller, request: Request) -> Response:
     """Make a conversation, with items if the request has some."""
-    body = await read_body(request, service.settings.limits.body_bytes)
-    given = decode(body, CreateConversation)
+    body = await read_body(request, service.settings.limits)
+    given = decode(body, CreateConversation, service.settings.limits)
     check_metadata(given.metadata)
     entries = _read_items(given.items or [])
     key = request.headers.get("idempotency-key", "")
@@ -81,7 +81,7 @@ async def retrieve(service: Service, caller: Caller, request: Request) -> Respon
 
 async def update(service: Service, caller: Caller, request: Request) -> Response:
     """Replace the metadata of a conversation."""
-    given = decode(await read_body(request, service.settings.limits.body_bytes), UpdateConversation)
+    given = decode(await read_body(request, service.settings.limits), UpdateConversation, service.settings.limits)
     check_metadata(given.metadata)
     name = request.path_params["id"]
     await _find(service, caller, name)
@@ -107,7 +107,7 @@ async def list_items(service: Service, caller: Caller, request: Request) -> Resp
 
 async def add_items(service: Service, caller: Caller, request: Request) -> Response:
     """Add items to a conversation without a model call."""
-    given = decode(await read_body(request, service.settings.limits.body_bytes), CreateItems)
+    given = decode(await read_body(request, service.settings.limits), CreateItems, service.settings.limits)
     if not 1 <= len(given.items) <= _MOST_ITEMS:
         raise ApiError(400, f"`items` must have 1 to {_MOST_ITEMS} items.", param="items")
     entries = _read_items(given.items)

@@ -26,7 +26,7 @@ from longtalk.service.openai.response_object import find_status, make_response
 from longtalk.service.openai.stored_responses import StoredResponse, find_response
 from longtalk.service.runs import Run, RunName
 from longtalk.service.service import Service
-from longtalk.service.turns import TurnOrder, open_stream
+from longtalk.service.turns import TurnOrder
 from longtalk.transcript.transcript import now
 from longtalk.turn.stream import AsyncStream
 
@@ -36,8 +36,8 @@ _ENCRYPTED = "reasoning.encrypted_content"
 
 async def create(service: Service, caller: Caller, request: Request) -> Response:
     """Make a response: start a run, and follow it."""
-    body = await read_body(request, service.settings.limits.body_bytes)
-    given = decode(body, CreateResponse)
+    body = await read_body(request, service.settings.limits)
+    given = decode(body, CreateResponse, service.settings.limits)
     given.check()
     idempotency = Idempotency(service.storage)
     key = request.headers.get("idempotency-key", "")
@@ -174,7 +174,7 @@ async def _start(service: Service, caller: Caller, given: CreateResponse, target
     names = [tool.name for tool in tools]
 
     async def play(run: Run) -> Item:
-        stream = await open_stream(order, service.store)
+        stream = await service.open_stream(order)
         return await _play(run, stream, str(target.id), model.name, echo, names, encrypted=encrypted)
 
     if not is_new:
