@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from longtalk import Archive, Chat, Conversation, Memory
-from longtalk.cli.chat import ChatSession
+from longtalk.cli.session import ChatSession
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
 from tests.cli.helpers import LONGTALK, Terminal, cut_off, longtalk, marks, store_at, streamed
@@ -25,7 +25,7 @@ SHOW = ["show", "--store"]
 
 
 def at(loopback: Loopback, *more: str) -> list[str]:
-    return ["chat", "-m", "compatible:m", "--base-url", loopback.url, *more]
+    return ["chat", "--lines", "-m", "compatible:m", "--base-url", loopback.url, *more]
 
 
 def sent(loopback: Loopback) -> list[str]:
@@ -48,6 +48,14 @@ def test_piped_lines_are_messages_and_the_conversation_goes_on_next_time(
     assert second.stdout == "Three.\n"
     assert f"Continuing conversation {begun[1]}" in second.stderr
     assert sent(loopback) == ["S", "a", "One.", "b", "Two.", "c"]
+
+
+def test_piped_text_is_one_message(loopback: Loopback, environment: dict[str, str], store: str) -> None:
+    loopback.say(streamed("One."))
+    arguments = ["chat", "-m", "compatible:m", "--base-url", loopback.url, "--store", store]
+    done = longtalk(*arguments, said="  def f():\n\n/quit\n", environment=environment)
+    assert done.stdout == "One.\n"
+    assert sent(loopback) == ["  def f():\n\n/quit"]
 
 
 def test_a_conversation_goes_on_as_it_was_last_held(

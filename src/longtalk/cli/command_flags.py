@@ -1,4 +1,7 @@
-"""Declare all commands with their options and help. The other modules of `longtalk.cli` implement the commands."""
+"""Declare the commands that read and change stored conversations, with their options and help.
+
+`talk_flags` and `service_flags` declare the others. Each command is implemented in a module of its own.
+"""
 
 from __future__ import annotations
 
@@ -20,42 +23,6 @@ def commands() -> None:
     longtalk list
     longtalk chat --help
     """
-
-
-@commands.command()
-@click.argument("id", required=False)
-@click.option("--new", is_flag=True, help="Start a new conversation.")
-@click.option(
-    "-m",
-    "--model",
-    help="The model, as provider:model; for example ollama:llama3.2. Default: as before, or a small local model.",
-)
-@click.option("-s", "--system", help="System text. Default: as before.")
-@click.option(
-    "-p",
-    "--policy",
-    metavar="POLICY",
-    help="What to send, written as in Python: 'Memory()', 'KeepLast(6)'. Default: as before, or everything.",
-)
-@click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
-@store_options
-def chat(new: bool, policy: str | None, **options: Any) -> None:
-    """Talk with a model.
-
-    ID names the conversation to continue or start. Without it, the chat continues the most recently changed
-    conversation, even if another program changed it; --new starts a new one. Inside the chat, /help lists the commands.
-    From a pipe, each line is a message.
-
-    \b
-    longtalk chat
-    longtalk chat lesson-7 -m ollama:llama3.2 -p 'Memory()'
-    echo "What is a fugue?" | longtalk chat --new
-    """
-    from longtalk.cli.chat import run
-
-    if new and options["id"] is not None:
-        raise click.UsageError("Use either an ID or --new, not both.")
-    run(new=new, policy=parse_policies(policy)[0] if policy else None, **options)
 
 
 @commands.command(name="list")

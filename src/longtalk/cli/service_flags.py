@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from longtalk.cli.command_flags import commands as commands
 from longtalk.cli.shared_options import AS_JSON
+from longtalk.cli.talk_flags import commands as commands
 
 _SETTINGS = click.option(
     "--settings", metavar="FILE", help="Use this settings file. Default: settings.toml in your configuration folder."

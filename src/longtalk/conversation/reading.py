@@ -67,7 +67,7 @@ class AsyncReading:
         return await self._archive.metrics(self._stored.conversation, branch=self._stored.branch)
 
     async def meta(self) -> dict[str, Any]:
-        """The app's own data on this conversation."""
+        """Return the app's own data on this conversation."""
         return {} if await self._stored.head() is None else await self._archive.meta(self._stored.conversation)
 
     async def set_metadata(self, meta: Mapping[str, Any], *, entry: str | None = None) -> None:

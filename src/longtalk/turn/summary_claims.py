@@ -108,6 +108,7 @@ def take_failure_notice(transcript: Transcript) -> tuple[Transcript, Notice | No
 
 
 def make_failure_notice(problem: str) -> Notice:
+    """Return the notice that a summary could not be written."""
     return Notice(
         "summary_failed", f"No summary was written, and the conversation continues without it: {problem.rstrip('.')}."
     )

@@ -92,7 +92,7 @@ def convert_entry(entry: Entry, to: Wire, ids: CallIdMap) -> Entry | None:
         if not parts:
             return None
         only_text = len(parts) == 1 and isinstance(parts[0], str)
-        content: Any = parts[0] if only_text else [_render_part(to, part) for part in parts]
+        content: Any = parts[0] if only_text else [render_part(to, part) for part in parts]
         native = to.write_user(content)
     return msgspec.structs.replace(entry, native=native, wire=to.name, bound="")
 
@@ -169,7 +169,8 @@ def _image_from_url(url: str) -> Image | None:
     return Image("image/*", url=url) if url else None
 
 
-def _render_part(to: Wire, part: Part) -> Any:
+def render_part(to: Wire, part: Part) -> Any:
+    """Return a text or an image as a part of a user message of a wire. A text is returned as it is."""
     if isinstance(part, str):
         return part
     family = find_family(to)

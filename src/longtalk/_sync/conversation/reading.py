@@ -68,7 +68,7 @@ class Reading:
         return self._archive.metrics(self._stored.conversation, branch=self._stored.branch)
 
     def meta(self) -> dict[str, Any]:
-        """The app's own data on this conversation."""
+        """Return the app's own data on this conversation."""
         return {} if self._stored.head() is None else self._archive.meta(self._stored.conversation)
 
     def set_metadata(self, meta: Mapping[str, Any], *, entry: str | None = None) -> None:

@@ -1,0 +1,210 @@
+"""The conversation of a command that talks with a model: which one it is, and how it is held.
+
+Model, policy, options and system text are those of the command line, else those of the conversation's last turn, else
+the defaults.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from longtalk._sync.archive.archive import Archive
+from longtalk._sync.conversation.conversation import Conversation
+from longtalk._sync.providers.factory import connect
+from longtalk.branches.settings import Settings
+from longtalk.cli.output import print_note
+from longtalk.cli.store import describe_location, open_archive
+from longtalk.errors import InputError, NotFound
+from longtalk.policies import KeepAll, Policy
+from longtalk.providers.base import Provider
+from longtalk.stores.base import Commit, HeadMoved
+from longtalk.stores.leases import is_free
+from longtalk.transcript.transcript import now
+
+
+@contextlib.contextmanager
+def open_session(
+    *,
+    store: str | None,
+    owner: str,
+    id: str | None,  # noqa: A002
+    new: bool,
+    model: str | None,
+    system: str | None,
+    base_url: str | None,
+    policy: Policy | None,
+    stem: str = "chat",
+) -> Iterator[ChatSession]:
+    """Open the conversation that a command continues or starts, and close its store and its provider at the end.
+
+    Without an id, it is the most recently changed conversation, or with `new` a new one, whose id begins with `stem`.
+    """
+    with contextlib.ExitStack() as stack:
+        if model is not None:
+            _check_local_model(model)
+        archive = stack.enter_context(open_archive(store, owner, make=True))
+        held = None if new else _find_settings(archive, id)
+        is_default = model is None and held is None
+        if model is None and held is not None:
+            if held.own_address and base_url is None:
+                raise InputError(f"It was held with {held.model} at another address: give -m, or --base-url again.")
+            model = held.model
+        _check_local_model(model)
+        provider = stack.enter_context(contextlib.closing(connect(model or "local", base_url=base_url)))
+        if policy is None and held is not None and held.policy is None:
+            raise InputError(f"The policy {held.policy_text} can't be restored: give --policy.")
+        policy = policy or (held.policy if held is not None else None) or KeepAll()
+        if system is None and held is not None:
+            system = held.system
+            if held.is_system_missing:
+                print_note("The system text of the last turn is not stored: pass it with -s to use it again.")
+        options = held.options if held is not None and held.model == provider.label else None
+        if store is None:
+            _mention_old_file(archive)
+        session = ChatSession(archive, provider, id, new=new, policy=policy, options=options, stem=stem)
+        session.system, session.is_default_model = system, is_default
+        yield session
+
+
+class ChatSession:
+    """The conversation that the chat continues. A new conversation is stored only when its first message is sent."""
+
+    def __init__(
+        self,
+        archive: Archive,
+        provider: Provider,
+        id: str | None,  # noqa: A002
+        *,
+        new: bool,
+        policy: Policy = KeepAll(),  # noqa: B008
+        options: Mapping[str, Any] | None = None,
+        stem: str = "chat",
+    ) -> None:
+        self.system: str | None = None
+        self.is_default_model = False
+        """Whether the model was chosen neither by the user nor by an earlier turn."""
+        self._stem = stem
+        self._was_created = False
+        self._archive = archive
+        self._options = options
+        self._policy = policy
+        self._provider = provider
+        self._is_named = id is not None
+        if id is not None:
+            self._enter(id)
+            self.is_new = archive.store.info(archive.owner, id) is None
+            return
+        found = [] if new else archive.conversations(limit=1)
+        self._enter(found[0].id if found else self._new_id())
+        self.is_new = not found
+
+    @property
+    def provider(self) -> Provider:
+        return self._provider
+
+    @property
+    def id(self) -> str:
+        return self.talk.id
+
+    def _enter(self, id: str) -> None:  # noqa: A002
+        archive = self._archive
+        self.talk = Conversation(
+            id,
+            model=self._provider,
+            owner=archive.owner,
+            store=archive.store,
+            policy=self._policy,
+            options=self._options,
+        )
+
+    def _new_id(self) -> str:
+        """Return an unused conversation id that contains the current time."""
+        stem = time.strftime(f"{self._stem}-%Y%m%d-%H%M%S")
+        names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+        return next(name for name in names if self._archive.store.info(self._archive.owner, name) is None)
+
+    def start_new(self) -> None:
+        """Switch to a new conversation."""
+        self._is_named, self.is_new = False, True
+        self._enter(self._new_id())
+
+    def ensure_stored(self) -> Conversation:
+        """Create the conversation in the store if it is new, and return it."""
+        while self.is_new:
+            try:
+                commit = Commit(branch=self.talk.branch, expect=0, at=now())
+                self._archive.store.write(self._archive.owner, self.id, commit)
+            except HeadMoved:
+                # Another process has just created a conversation with this id.
+                if not self._is_named:
+                    self._enter(self._new_id())
+                    print_note(f"Another program has just used this id. The conversation is now called {self.id}.")
+                    continue
+            else:
+                self._was_created = True
+            self.is_new = False
+        return self.talk
+
+    def delete_without_answer(self) -> None:
+        """Delete the conversation if it was created here and has no answer, not even a part of one."""
+        if self._was_created and all(entry.role == "user" for entry in self.talk.history()):
+            self._archive.delete(self.id)
+
+    def is_unanswered(self) -> bool:
+        """Return True if the last turn failed or was interrupted, and no process is still running it."""
+        owner = self._archive.owner
+        head = self._archive.store.head(owner, self.id, self.talk.branch)
+        if head is None or head.turn is None or head.turn.status == "complete":
+            return False
+        return is_free(head, owner, self.id)
+
+
+def _find_settings(archive: Archive, id: str | None) -> Settings | None:  # noqa: A002
+    """Return how the conversation to continue was last held; None if it is new, or if that is not stored."""
+    found = [each.id for each in archive.conversations(limit=1)] if id is None else [id]
+    with contextlib.suppress(NotFound):
+        return archive.settings(found[0]) if found else None
+    return None
+
+
+def _mention_old_file(archive: Archive) -> None:
+    """Print a hint if the data folder has a state file of an earlier version that has not been imported yet."""
+    path = os.path.join(os.path.dirname(describe_location(None)), "chat.talk")
+    if os.path.exists(path) and archive.store.info(archive.owner, "chat") is None:
+        print_note(f"An earlier conversation is in {path}. To import it as `chat`, run `longtalk import {path}`.")
+
+
+def _check_local_model(model: str | None) -> None:
+    """Raise `InputError` if a local model is chosen but not available, so that the chat fails before it starts."""
+    name, _, path = (model or "local").partition(":")
+    if name == "local":
+        from longtalk.providers.local.engine import require_extra
+        from longtalk.providers.local.weights import find_weights
+
+        require_extra()
+        if path:
+            find_weights(path)
+
+
+@contextlib.contextmanager
+def exit_on_signals() -> Iterator[None]:
+    """Exit cleanly when the terminal closes or the process is terminated, even in the middle of an answer."""
+    import signal
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    names = ("SIGTERM", "SIGHUP")
+    before = {
+        getattr(signal, name): signal.signal(getattr(signal, name), end) for name in names if hasattr(signal, name)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,92 @@
+"""Declare the commands that talk with a model, with their options and help."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from longtalk.cli.command_flags import commands as commands
+from longtalk.cli.shared_options import parse_policies, store_options
+
+_MODEL = click.option(
+    "-m",
+    "--model",
+    help="The model, as provider:model; for example ollama:llama3.2. Default: as before, or a small local model.",
+)
+_SYSTEM = click.option("-s", "--system", help="System text. Default: as before.")
+_POLICY = click.option(
+    "-p",
+    "--policy",
+    metavar="POLICY",
+    help="What to send, written as in Python: 'Memory()', 'KeepLast(6)'. Default: as before, or everything.",
+)
+_BASE_URL = click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
+
+
+@commands.command()
+@click.argument("question", nargs=-1)
+@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Send the text of this file, too.")
+@click.option("-a", "--image", "images", multiple=True, metavar="FILE", help="Send this image, too.")
+@click.option("-c", "--continue", "goes_on", is_flag=True, help="Continue the most recently changed conversation.")
+@click.option("--id", help="Continue or start the conversation with this id.")
+@_MODEL
+@_SYSTEM
+@click.option(
+    "-o", "--option", "options", nargs=2, multiple=True, metavar="NAME VALUE", help="An option for the provider."
+)
+@click.option("-t", "--tools", multiple=True, metavar="FILE.py", help="Let the model call the functions of this file.")
+@click.option("--output", metavar="FILE", help="Answer with JSON that matches the JSON Schema in this file.")
+@click.option("--extract", is_flag=True, help="Print only the first code block of the answer.")
+@_POLICY
+@_BASE_URL
+@store_options
+def ask(question: tuple[str, ...], policy: str | None, **options: Any) -> None:
+    """Ask one question.
+
+    Piped text and files are sent before the question. Standard output has the answer alone; it is stored as a
+    conversation, which -c continues.
+
+    \b
+    longtalk ask "What is a fugue?"
+    longtalk ask -c "And a canon?"
+    git diff | longtalk ask "Write a commit message." -m ollama:llama3.2
+    longtalk ask "What is in the picture?" -a photo.png -m openai:gpt-5.6
+    longtalk ask "A regex for ISO dates" --extract -o temperature 0
+    """
+    from longtalk.cli.ask import run
+
+    if options["goes_on"] and options["id"] is not None:
+        raise click.UsageError("Use either -c or --id, not both.")
+    if options["extract"] and options["output"] is not None:
+        raise click.UsageError("Use either --extract or --output, not both.")
+    run(question=" ".join(question), policy=parse_policies(policy)[0] if policy else None, **options)
+
+
+@commands.command()
+@click.argument("id", required=False)
+@click.option("--new", is_flag=True, help="Start a new conversation.")
+@_MODEL
+@_SYSTEM
+@_POLICY
+@_BASE_URL
+@click.option("--lines", is_flag=True, help="From a pipe, send each line as a message.")
+@store_options
+def chat(new: bool, policy: str | None, **options: Any) -> None:
+    """Talk with a model.
+
+    ID names the conversation to continue or start. Without it, the chat continues the most recently changed
+    conversation, even if another program changed it; --new starts a new one. Inside the chat, /help lists the commands.
+    What is piped in is one message.
+
+    \b
+    longtalk chat
+    longtalk chat lesson-7 -m ollama:llama3.2 -p 'Memory()'
+    echo "What is a fugue?" | longtalk chat --new
+    longtalk chat --new --lines < questions.txt
+    """
+    from longtalk.cli.chat import run
+
+    if new and options["id"] is not None:
+        raise click.UsageError("Use either an ID or --new, not both.")
+    run(new=new, policy=parse_policies(policy)[0] if policy else None, **options)

@@ -1,0 +1,174 @@
+"""`longtalk ask`: one question, with what is piped in and attached."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longtalk import Archive
+from longtalk.testing import says
+from tests.cli.helpers import longtalk, store_at, streamed
+from tests.support.loopback import Answer, Loopback, sse
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
+
+
+@pytest.fixture
+def talks(tmp_path: Path) -> str:
+    return f"{tmp_path}/talks.db"
+
+
+def at(loopback: Loopback, talks: str, *more: str | Path) -> list[str]:
+    return ["ask", "-m", "compatible:m", "--base-url", loopback.url, "--store", talks, *map(str, more)]
+
+
+def read_messages(loopback: Loopback, request: int = -1) -> list[Any]:
+    messages: list[Any] = json.loads(loopback.requests[request])["messages"]
+    return messages
+
+
+def list_ids(talks: str) -> list[str]:
+    with store_at(talks) as store:
+        return [each.id for each in Archive(store).conversations()]
+
+
+def test_the_answer_alone_is_printed(loopback: Loopback, environment: dict[str, str], talks: str) -> None:
+    loopback.say(streamed("A piece for voices."))
+    done = longtalk(*at(loopback, talks, "What", "is a fugue?", "-s", "Be brief."), environment=environment)
+    assert (done.stdout, done.stderr, done.returncode) == ("A piece for voices.\n", "", 0)
+    assert [each["content"] for each in read_messages(loopback)] == ["Be brief.", "What is a fugue?"]
+
+
+def test_each_question_is_a_conversation_unless_it_continues_the_last_one(
+    loopback: Loopback, environment: dict[str, str], talks: str
+) -> None:
+    loopback.say(streamed("One."), streamed("Two."), streamed("Three."))
+    longtalk(*at(loopback, talks, "First?"), environment=environment)
+    longtalk(*at(loopback, talks, "-c", "Second?"), environment=environment)
+    assert [each["content"] for each in read_messages(loopback)] == ["First?", "One.", "Second?"]
+    longtalk(*at(loopback, talks, "--id", "named", "Third?"), environment=environment)
+    assert len(read_messages(loopback)) == 1
+    named, first = list_ids(talks)
+    assert (named, first.startswith("ask-")) == ("named", True)
+
+
+def test_files_and_piped_text_come_before_the_question(
+    loopback: Loopback, environment: dict[str, str], talks: str, tmp_path: Path
+) -> None:
+    loopback.say(streamed("Fine."))
+    (tmp_path / "a.py").write_text("x = 1\n")
+    arguments = at(loopback, talks, "-f", tmp_path / "a.py", "Is it right?")
+    longtalk(*arguments, said="piped\nlines\n", environment=environment)
+    assert read_messages(loopback)[0]["content"] == "a.py:\n\nx = 1\n\npiped\nlines\n\nIs it right?"
+
+
+def test_an_image_is_sent_in_the_form_of_the_provider(
+    loopback: Loopback, environment: dict[str, str], talks: str, tmp_path: Path
+) -> None:
+    loopback.say(streamed("A cat."))
+    (tmp_path / "cat.png").write_bytes(PNG)
+    longtalk(*at(loopback, talks, "-a", tmp_path / "cat.png", "What is it?"), environment=environment)
+    text, image = read_messages(loopback)[0]["content"]
+    assert text == {"type": "text", "text": "What is it?"}
+    assert image["image_url"]["url"] == "data:image/png;base64," + base64.b64encode(PNG).decode()
+
+
+def test_options_go_to_the_provider_as_json_or_as_text(
+    loopback: Loopback, environment: dict[str, str], talks: str
+) -> None:
+    loopback.say(streamed("Ok."))
+    arguments = ["-o", "temperature", "0.5", "-o", "user", "ada", "Hi."]
+    longtalk(*at(loopback, talks, *arguments), environment=environment)
+    sent = json.loads(loopback.requests[-1])
+    assert (sent["temperature"], sent["user"]) == (0.5, "ada")
+
+
+def test_the_model_can_call_the_functions_of_a_file(
+    loopback: Loopback, environment: dict[str, str], talks: str, tmp_path: Path
+) -> None:
+    events: Any = says("", calls=[("c1", "add", {"a": 2, "b": 3})]).events
+    loopback.say(Answer(chunks=sse(*events)), streamed("Five."))
+    source = (
+        'import os\n\ndef add(a: int, b: int) -> int:\n    """Add."""\n    return a + b\n\ndef _other() -> None: ...\n'
+    )
+    (tmp_path / "tools.py").write_text(source)
+    done = longtalk(*at(loopback, talks, "-t", tmp_path / "tools.py", "2 + 3?"), environment=environment)
+    assert done.stdout == "Five.\n"
+    first, second = (json.loads(each) for each in loopback.requests)
+    assert [tool["function"]["name"] for tool in first["tools"]] == ["add"]
+    assert second["messages"][-1] == {"role": "tool", "tool_call_id": "c1", "content": "5"}
+
+
+def test_an_answer_by_a_schema_is_printed_as_json(
+    loopback: Loopback, environment: dict[str, str], talks: str, tmp_path: Path
+) -> None:
+    answer: Any = says('{"name": "Ada"}').body
+    loopback.say(Answer(answer))
+    schema = {"title": "Person", "type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    done = longtalk(*at(loopback, talks, "--output", tmp_path / "schema.json", "Who?"), environment=environment)
+    assert json.loads(done.stdout) == {"name": "Ada"}
+
+
+def test_a_code_block_is_extracted(loopback: Loopback, environment: dict[str, str], talks: str) -> None:
+    answer: Any = says("Use this:\n\n```python\nprint(1)\n\nprint(2)\n```\n\nOr ```inline```.").body
+    loopback.say(Answer(answer))
+    done = longtalk(*at(loopback, talks, "--extract", "How?"), environment=environment)
+    assert done.stdout == "print(1)\n\nprint(2)\n"
+
+
+def test_an_answer_without_code_is_an_error_that_keeps_the_answer(
+    loopback: Loopback, environment: dict[str, str], talks: str
+) -> None:
+    answer: Any = says("No code.").body
+    loopback.say(Answer(answer))
+    done = longtalk(*at(loopback, talks, "--extract", "How?"), environment=environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no code block" in done.stderr
+    with store_at(talks) as store:
+        assert [each.text for each in Archive(store).history(list_ids(talks)[0])] == ["How?", "No code."]
+
+
+def test_a_question_that_failed_leaves_no_conversation(environment: dict[str, str], talks: str) -> None:
+    arguments = ["ask", "-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1", "--store", talks, "Hi."]
+    done = longtalk(*arguments, environment=environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert list_ids(talks) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ([], 1, "no question"),
+        (["-f", "missing.txt", "Hi."], 1, "Can't read missing.txt"),
+        (["-f", "binary", "Hi."], 1, "is not text"),
+        (["-a", "text.txt", "Hi."], 1, "is not a PNG, JPEG, GIF or WebP image"),
+        (["-t", "text.txt", "Hi."], 1, "can't be run"),
+        (["-t", "empty.py", "Hi."], 1, "has no functions"),
+        (["--output", "text.txt", "Hi."], 1, "is not valid JSON"),
+        (["--output", "list.json", "Hi."], 1, "is not a JSON Schema"),
+        (["-c", "--id", "x", "Hi."], 2, "either -c or --id"),
+        (["--extract", "--output", "list.json", "Hi."], 2, "either --extract or --output"),
+        (["-m", "claude-cli:sonnet", "-a", "cat.png", "Hi."], 1, "does not accept images"),
+    ],
+)
+def test_what_can_not_be_asked_is_said(
+    environment: dict[str, str], tmp_path: Path, arguments: list[str], status: int, message: str
+) -> None:
+    files = {
+        "binary": b"\xff\xfe\x00",
+        "text.txt": b"plain text (",
+        "empty.py": b"",
+        "list.json": b"[]",
+        "cat.png": PNG,
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    given = [str(tmp_path / each) if each in files else each for each in arguments]
+    done = longtalk("ask", "--store", tmp_path / "talks.db", *given, environment=environment)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert message in " ".join(done.stderr.split())
