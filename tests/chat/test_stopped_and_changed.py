@@ -1,7 +1,7 @@
 """Whatever a turn was stopped at and whatever changes then, the servers accept every request at the first attempt.
 
-Hypothesis chooses where each turn stops, and who continues: another account, model, wire, system text, policy, other
-tools or another kind of thinking. The servers check every rule and verify what they have signed.
+Hypothesis chooses where each turn stops, and who continues: another key, account, client, model, wire, system text,
+policy, other tools or another kind of thinking. The servers check every rule and verify what they have signed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import anthropic
+import openai
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -27,11 +29,12 @@ from tests.support.strict_gemini import StrictGemini
 from tests.support.strict_responses import StrictResponses
 
 KEYS = {
-    "anthropic": ("sk-ant-strict-1", "sk-ant-strict-2"),
-    "gemini": ("key-1", "key-2"),
-    "openai": ("sk-one", "sk-two"),
-    "openai-chat": ("sk-one", "sk-one"),
+    "anthropic": ("sk-ant-strict-1", "sk-ant-strict-2", "sk-ant-strict-3"),
+    "gemini": ("key-1", "key-2", "key-2"),
+    "openai": ("sk-one", "sk-two", "sk-two"),
+    "openai-chat": ("sk-one", "sk-one", "sk-one"),
 }
+SDKS: dict[str, Any] = {"anthropic": anthropic.Anthropic, "openai": openai.OpenAI, "openai-chat": openai.OpenAI}
 BUDGET = {"type": "enabled", "budget_tokens": 1024}
 
 
@@ -56,6 +59,7 @@ class Setting:
     tools: tuple[Any, ...] = (look, find)
     thinking: dict[str, Any] = field(default_factory=lambda: BUDGET)
     policy: Any = field(default_factory=KeepAll)
+    sdk: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,8 @@ class Servers:
         self.gemini = stack.enter_context(StrictGemini())
         self.openai = stack.enter_context(StrictResponses())
         self.openai_chat = stack.enter_context(StrictChat())
+        self._clients: dict[tuple[str, str], Any] = {}
+        stack.callback(lambda: [client.close() for client in self._clients.values()])
 
     @property
     def refusals(self) -> list[Any]:
@@ -87,15 +93,23 @@ class Servers:
     def open(self, setting: Setting) -> Chat:
         server = getattr(self, setting.provider.replace("-", "_"))
         url = server.url.removesuffix("/v1") if setting.provider == "anthropic" else server.url
+        where = {"base_url": url, "api_key": KEYS[setting.provider][setting.account]}
+        if setting.sdk and setting.provider in SDKS:
+            where = {"client": self._get_client(setting.provider, where)}
         thinking = {"thinking": setting.thinking} if setting.provider == "anthropic" else {}
         return Chat(
             f"{setting.provider}:{setting.model}",
-            base_url=url,
-            api_key=KEYS[setting.provider][setting.account],
+            **where,
             tools=list(setting.tools),
             policy=setting.policy,
             options=thinking,
         )
+
+    def _get_client(self, provider: str, where: dict[str, Any]) -> Any:
+        made = (provider, where["api_key"])
+        if made not in self._clients:
+            self._clients[made] = SDKS[provider](**where)
+        return self._clients[made]
 
     def cut_next_stream(self, provider: str, after: int) -> None:
         if provider == "anthropic":
@@ -157,7 +171,8 @@ _changes = st.fixed_dictionaries(
     {},
     optional={
         "provider": st.sampled_from(["anthropic", "anthropic", "gemini", "openai", "openai-chat"]),
-        "account": st.sampled_from([0, 1]),
+        "account": st.sampled_from([0, 1, 2]),
+        "sdk": st.booleans(),
         "model": st.sampled_from(["one", "two"]),
         "system": st.sampled_from(["S", "Other."]),
         "tools": st.sampled_from([(look, find), (find, look)]),
@@ -179,6 +194,11 @@ _crashed = Step({}, "#think #tool #tool Where is Ada?", "crash", 2)
 @examples(60, 600)
 @given(st.lists(_steps, min_size=2, max_size=6))
 @example([_stopped, Step({"account": 1}, "And now?")])
+@example([_stopped, Step({"account": 2}, "And now?"), Step({"account": 0}, "#tool And then?")])
+@example([_stopped, Step({"sdk": True}, "And now?"), Step({"sdk": False}, "#tool And then?")])
+@example([_crashed, Step({"sdk": True}, None)])
+@example([replace(_crashed, change={"sdk": True}), Step({"sdk": False}, None)])
+@example([_crashed, Step({"account": 2}, None)])
 @example([_stopped, Step({"model": "two"}, "And now?"), Step({}, "#tool And then?")])
 @example([_stopped, Step({"system": "Other."}, "#tool And now?"), Step({"system": "S"}, "And then?")])
 @example([Step({"thinking": {"type": "disabled"}}, "#tool x", "max_rounds"), Step({"thinking": BUDGET}, "And now?")])

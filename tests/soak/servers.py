@@ -20,10 +20,10 @@ from tests.support.strict_responses import StrictResponses
 
 PROVIDERS = ("anthropic", "gemini", "openai", "openai-chat")
 KEYS = {
-    "anthropic": ("sk-ant-strict-1", "sk-ant-strict-2"),
-    "gemini": ("key-1", "key-2"),
-    "openai": ("sk-one", "sk-two"),
-    "openai-chat": ("sk-one", "sk-one"),
+    "anthropic": ("sk-ant-strict-1", "sk-ant-strict-2", "sk-ant-strict-3"),
+    "gemini": ("key-1", "key-2", "key-2"),
+    "openai": ("sk-one", "sk-two", "sk-two"),
+    "openai-chat": ("sk-one", "sk-one", "sk-one"),
 }
 STATUSES = (400, 401, 402, 403, 404, 408, 409, 413, 422, 425, 429, 500, 502, 503, 504, 529)
 TOO_LONG = {

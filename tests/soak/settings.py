@@ -80,7 +80,7 @@ def _draw_value(rng: Random, name: str) -> Any:
         case "provider":
             return rng.choice(PROVIDERS)
         case "account":
-            return rng.randrange(2)
+            return rng.randrange(3)
         case "model":
             return rng.choice(["one", "two"])
         case "system":

@@ -37,6 +37,8 @@ Respond = Callable[[dict[str, Any]], tuple[list[Block], str]]
 
 KEY, OTHER_KEY = "sk-ant-strict-1", "sk-ant-strict-2"
 """The keys of two accounts."""
+NEW_KEY = "sk-ant-strict-3"
+"""A second key of the first account. A client can't know that both have the same account."""
 VERSION = "2023-06-01"
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
@@ -143,6 +145,7 @@ class Violation:
 class _Issued:
     """A thinking block as it was sent. `prefix` is the digest of everything before it."""
 
+    key: str
     account: str
     model: str
     block: Any
@@ -165,6 +168,7 @@ class _Link:
 class _Call:
     """A request that passed the first checks. `exactly` is its body with the literals of its floats."""
 
+    key: str
     account: str
     betas: set[str]
     body: dict[str, Any]
@@ -226,7 +230,8 @@ class StrictAnthropic(HttpServer):
 
     `binding` says what happens to thinking after another prefix if the request doesn't say so itself: `error`,
     `drop_block`, or `off`, as for older accounts. With `thinking_required`, the thinking of an open exchange must come
-    back wherever it is still valid. Without it, all of it may be left out, as with adaptive thinking.
+    back wherever it is still valid and was issued for the same key. Without it, all of it may be left out, as with
+    adaptive thinking.
     """
 
     root = "/v1"
@@ -265,7 +270,7 @@ class StrictAnthropic(HttpServer):
         self.min_cache_tokens = min_cache_tokens
         self.cache_seconds = cache_seconds
         self.chunk_bytes = chunk_bytes
-        self.accounts = {KEY: "account-1", OTHER_KEY: "account-2"}
+        self.accounts = {KEY: "account-1", OTHER_KEY: "account-2", NEW_KEY: "account-1"}
         self._secret = b"strict"
         self._thoughts: dict[str, _Issued] = {}
         self._answers: dict[str, tuple[str, ...]] = {}
@@ -337,7 +342,7 @@ class StrictAnthropic(HttpServer):
             body, exactly = json.loads(raw), parse_exactly(raw)
         except ValueError as problem:
             raise _Refused(400, "JSON", f"The request body is not valid JSON: {problem}") from None
-        return _Call(self.accounts[key], betas, body, exactly)
+        return _Call(key, self.accounts[key], betas, body, exactly)
 
     def _check(self, call: _Call) -> tuple[list[dict[str, str]], str | None]:
         """Return the blocks to drop and the signature of the last valid thinking block, or raise `_Refused`."""
@@ -393,7 +398,7 @@ class StrictAnthropic(HttpServer):
                 signature = self._mac("thought", account, model, prefix, kept, dump(block), len(content))
                 odd = {key: block.pop(key) for key in list(block) if key in ODD}
                 block = {**block, "signature" if kind == "thinking" else "data": signature, **odd}
-                own.append((signature, _Issued(account, model, parse_exactly(dump(block)), prefix, kept, ())))
+                own.append((signature, _Issued(call.key, account, model, parse_exactly(dump(block)), prefix, kept, ())))
                 kept = signature
             else:
                 if kind == "compaction":
@@ -428,7 +433,7 @@ class StrictAnthropic(HttpServer):
                 siblings = known.siblings if known else (get_signature(block),)
             elif block["type"] == "tool_use" and (sent or (is_open and self.thinking_required)):
                 thoughts = self._answers.get(block["id"], ())
-                siblings = thoughts if all(self._is_valid_in_turn(call, turn, each) for each in thoughts) else ()
+                siblings = thoughts if all(self._is_due_in_turn(call, turn, each) for each in thoughts) else ()
             expected += [signature for signature in siblings if signature not in expected]
         changed = [
             path
@@ -444,12 +449,12 @@ class StrictAnthropic(HttpServer):
                 "These blocks must remain as they were in the original response.",
             )
 
-    def _is_valid_in_turn(self, call: _Call, turn: list[tuple[str, Block]], signature: str) -> bool:
-        """Return whether a thinking block would be accepted in this turn: same account, model and content before it."""
+    def _is_due_in_turn(self, call: _Call, turn: list[tuple[str, Block]], signature: str) -> bool:
+        """Return whether a thinking block has to come back in this turn: same key, model and content before it."""
         issued = self._thoughts[signature]
         paths = {path for path, _ in turn}
         prefixes = {digest for link in call.links if link.path in paths for digest in (link.parent, link.digest)}
-        return (issued.account, issued.model) == (call.account, call.model) and issued.prefix in prefixes
+        return (issued.key, issued.model) == (call.key, call.model) and issued.prefix in prefixes
 
     def _check_bindings(self, call: _Call, behaviour: str) -> tuple[list[dict[str, str]], str | None]:
         """Check that each thinking block comes after the same content as when it was made (A8)."""

@@ -67,13 +67,21 @@ def read_address(client: Any) -> str:
     return str(client.base_url).rstrip("/")
 
 
-def digest_account(client: Any) -> str:
-    """Return a digest of the client's account. Credentials that expire are left out, so that the digest is stable."""
-    parts = [str(getattr(client, name, None) or "") for name in _IDENTITY]
+def identify_account(client: Any) -> str:
+    """Return what identifies the client's account: its key, or a digest if more than a key does.
+
+    A client that has only a key uses the same account as a provider with that key, and the answers of one are valid for
+    the other. Credentials that expire are left out, so that the result is stable.
+    """
+    # Some SDKs have a group of endpoints under one of these names.
+    values = [getattr(client, name, None) for name in _IDENTITY]
+    parts = [value if isinstance(value, str) else "" for value in values]
     fetched = getattr(client, "_api_key_provider", None) is not None
-    parts.append("" if fetched else str(getattr(client, "api_key", None) or ""))
+    key = "" if fetched else str(getattr(client, "api_key", None) or "")
     temporary = getattr(client, "aws_session_token", None)
-    parts.append("" if temporary else str(getattr(client, "aws_access_key", None) or ""))
+    parts += [key, "" if temporary else str(getattr(client, "aws_access_key", None) or "")]
+    if "".join(parts) == key and key.isascii() and key.isprintable() and key.strip():
+        return key
     import hashlib
 
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()

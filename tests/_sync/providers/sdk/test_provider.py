@@ -515,6 +515,16 @@ def test_a_model_that_is_no_part_of_an_address_is_refused() -> None:
             Chat("anthropic:..", client=client).send("Hi.")
 
 
+@pytest.mark.parametrize("provider", ["openai", "openai-chat", "anthropic"])
+def test_a_client_with_a_key_has_the_account_of_that_key(provider: str) -> None:
+    with client_of(provider, "http://127.0.0.1:9") as client:
+        account = Chat(f"{provider}:model", client=client).provider.account
+    own = Chat(f"{provider}:model", base_url="http://127.0.0.1:9/", api_key=KEY).provider
+    other = Chat(f"{provider}:model", base_url="http://127.0.0.1:9", api_key="another").provider
+    assert account == own.account
+    assert account != other.account
+
+
 def test_accounts_are_told_apart_and_show_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "schlüssel")
     made = [

@@ -20,7 +20,7 @@ from longtalk.providers.sdk.clouds import (
     Vendor,
     adapt_request,
     check_client,
-    digest_account,
+    identify_account,
     read_address,
 )
 
@@ -125,8 +125,8 @@ def resolve_by_sdk(model: str, client: Any, vendor: Vendor) -> tuple[ResolvedMod
     Raise `InputError` if the client can't be used for this model.
     """
     check_client(client, vendor, is_async=ASYNC)
-    # The digest of the account takes the place of the key, which the client keeps to itself.
-    resolved = resolve(model, base_url=read_address(client), api_key=digest_account(client))
+    # The client sends its own key. Here, it only identifies the account.
+    resolved = resolve(model, base_url=read_address(client), api_key=identify_account(client))
     if resolved.wire.name not in WIRES[vendor.name]:
         raise InputError(
             f"{type(client).__name__} is a client for {vendor.name} and can't be used for {model!r}: "
