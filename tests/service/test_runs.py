@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import anyio.to_thread
 import openai
 import pytest
 
-from longtalk.errors import Overloaded
-from longtalk.service.runs import KIND
+from longtalk.errors import Overloaded, StoreError
+from longtalk.service.event_writer import KIND
 from longtalk.service.storage.in_memory import InMemoryStorage
+from longtalk.service.storage.protocol import Append
 from longtalk.testing import AsyncScripted, says
 from tests.service.conftest import Serve
 
@@ -134,6 +136,48 @@ class SlowToForget(InMemoryStorage):
         if kind == KIND:
             time.sleep(0.1)
         return super().delete(kind, key, expect=expect)
+
+
+class FailsOnce(InMemoryStorage):
+    """A storage that fails once: when a run is begun, or when its end is stored."""
+
+    def __init__(self, when: str) -> None:
+        super().__init__()
+        self._when = when
+
+    def put(self, kind: str, key: str, value: bytes, **conditions: Any) -> Any:
+        self._fail(kind)
+        return super().put(kind, key, value, **conditions)
+
+    def append_all(self, appends: Sequence[Append], *, delete: Sequence[tuple[str, str]] = ()) -> frozenset[str]:
+        self._fail("end" if delete else "events")
+        return super().append_all(appends, delete=delete)
+
+    def _fail(self, when: str) -> None:
+        if when == self._when:
+            self._when = ""
+            raise StoreError("The storage can't be reached.")
+
+
+@pytest.mark.parametrize("when", ["run_log", "end"])
+def test_when_the_storage_works_again_the_same_request_goes_on(serve: Serve, when: str) -> None:
+    storage = FailsOnce(when)
+    provider = AsyncScripted(Overloaded("busy", status=529, retryable=False), says("Now."))
+    client = serve(m=provider, storage=storage).client()
+
+    def ask() -> str:
+        try:
+            *_, last = client.responses.create(
+                model="m", input="Hi.", stream=True, extra_headers={"Idempotency-Key": "k1"}
+            )
+        except openai.InternalServerError:
+            return "unavailable"
+        return str(last.type)
+
+    before = ["unavailable"] if when == "run_log" else []
+    answers = [ask() for _ in range(len(before) + 2)]
+    assert answers == [*before, "response.failed", "response.completed"]
+    assert storage.list_documents(KIND) == []
 
 
 @pytest.mark.parametrize("storage", [InMemoryStorage, SlowToForget])

@@ -13,24 +13,23 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from longtalk._util import typed_json
 from longtalk._util.concurrency import run_in_thread
 from longtalk.service.errors import ApiError
+from longtalk.service.event_writer import KIND, EventWriter
+from longtalk.service.run import Run, RunName
 from longtalk.service.storage.protocol import LogConflict, Storage
 from longtalk.stores.base import Holder
 from longtalk.stores.leases import identify_this_process, is_alive
 from longtalk.transcript.transcript import new_id, now
 
-KIND = "run"
 _LOG = "run_log"
 """The kind of document that names the event log of a run. A run that is started again gets a new log."""
 _CONTROL = "control/"
-FLUSH_SECONDS = 0.025
-FLUSH_EVENTS = 64
 LOG_LIFETIME = 3_600_000
 """How long the events of a run are kept after its end, in milliseconds."""
 CLAIM_LIFETIME = 60_000
@@ -40,17 +39,6 @@ _POLL_SECONDS = 1.0
 _log = logging.getLogger("longtalk")
 
 
-class RunName(NamedTuple):
-    """What a run is called: its owner, and an id that the owner's clients know."""
-
-    owner: str
-    id: str
-
-    def to_key(self) -> str:
-        """Return the key of the run's document and log."""
-        return f"{len(self.owner)}:{self.owner}{self.id}"
-
-
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What every process can know of a run that goes on."""
 
@@ -58,70 +46,6 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the process in control messages."""
     holder: Holder
     """The process, described so that others on its host can check whether it is alive."""
-
-
-class Run:
-    """A run in this process. `emit` adds events; `cancelled` says that the client wants it to end."""
-
-    def __init__(self, name: RunName, on_emit: Callable[[Run], None], *, logs: bool) -> None:
-        self.name = name
-        self.logs = logs
-        """Whether the events are stored, for followers in other processes and for those who come back."""
-        self.events: list[bytes] = []
-        self.ended = False
-        self.cancelled = False
-        self.log = new_id()
-        """The name of the event log."""
-        self.stored = 0
-        """How many events are in the storage."""
-        self.task: asyncio.Task[None] | None = None
-        self.result: Any = None
-        """What the run has produced, for the request that started it."""
-        self.failure: Exception | None = None
-        self._on_emit = on_emit
-        self._changed = asyncio.Event()
-
-    def emit(self, *events: bytes) -> None:
-        """Add events for all followers."""
-        self.events += events
-        self.wake()
-        if self.logs:
-            self._on_emit(self)
-
-    def wake(self) -> None:
-        """Wake all followers."""
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def wait(self) -> None:
-        """Wait until the run has more events or ends."""
-        await self._changed.wait()
-
-    async def follow(self, after: int = -1) -> AsyncIterator[tuple[int, list[bytes]]]:
-        """Yield the events after the one with the number `after`, until the end; see `Runs.follow`."""
-        while True:
-            while after + 1 < len(self.events):
-                new = self.events[after + 1 :]
-                yield after + 1, new
-                after += len(new)
-            if self.ended:
-                return
-            await self.wait()
-
-    async def wait_for_events(self) -> None:
-        """Wait until the run has an event or ends. Raises what it failed with before its first event."""
-        while not self.events and not self.ended:
-            await self.wait()
-        if self.failure is not None and not self.events:
-            raise self.failure
-
-    async def wait_for_end(self) -> Any:
-        """Wait until the run ends, and return what it has produced. Raises what it failed with."""
-        while not self.ended:
-            await self.wait()
-        if self.failure is not None:
-            raise self.failure
-        return self.result
 
 
 class Runs:
@@ -137,9 +61,7 @@ class Runs:
         self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._control_read = -1
-        self._dirty: dict[RunName, Run] = {}
-        self._flusher: asyncio.Task[None] | None = None
-        self._flushing = asyncio.Lock()
+        self._writer = EventWriter(storage)
         self._renewer: asyncio.Task[None] | None = None
 
     @property
@@ -156,12 +78,19 @@ class Runs:
 
         Raises `ApiError` if the run goes on already, in this process or in another one.
         """
+        await self._writer.settle(name)
         if name in self._runs or not await run_in_thread(partial(self._claim, name)):
             raise ApiError(409, "This request runs already.", code="request_running", headers={"retry-after": "1"})
         self._start_watching()
-        run = self._runs[name] = Run(name, self._mark_dirty, logs=logs)
-        if logs:
-            await run_in_thread(partial(self._point_to_log, run))
+        run = self._runs[name] = Run(name, self._writer.add, logs=logs)
+        try:
+            if logs:
+                await run_in_thread(partial(self._point_to_log, run))
+        except BaseException:
+            # The storage has failed, or the client has left: the same request can begin again.
+            del self._runs[name]
+            self._writer.abandon(run)
+            raise
         run.task = asyncio.get_running_loop().create_task(self._play(run, play))
         self._tasks.add(run.task)
         run.task.add_done_callback(self._tasks.discard)
@@ -221,6 +150,7 @@ class Runs:
             await asyncio.wait(self._tasks, timeout=5)
         if self._renewer is not None:
             self._renewer.cancel()
+        self._writer.close()
         self._storage.close()
         if self._watcher is not None:
             await run_in_thread(partial(self._watcher.join, _POLL_SECONDS + 1))
@@ -274,48 +204,13 @@ class Runs:
         finally:
             # First for other processes and for a repeated request, then for those who follow: once a client knows that
             # a run has ended, the same request does not meet it any more.
+            run.task = None
             try:
-                await self._flush([run], ended=True)
+                await self._writer.finish(run)
             finally:
                 self._runs.pop(run.name, None)
                 run.ended = True
                 run.wake()
-
-    def _mark_dirty(self, run: Run) -> None:
-        """Have the events of a run stored soon, together with those of other runs."""
-        self._dirty[run.name] = run
-        if self._flusher is None:
-            self._flusher = asyncio.get_running_loop().create_task(self._flush_dirty())
-
-    async def _flush_dirty(self) -> None:
-        try:
-            while self._dirty:
-                await asyncio.sleep(FLUSH_SECONDS)
-                dirty, self._dirty = self._dirty, {}
-                await self._flush([run for run in dirty.values() if run.name in self._runs])
-        finally:
-            self._flusher = None
-
-    async def _flush(self, runs: list[Run], *, ended: bool = False) -> None:
-        """Store the events that are not stored yet. Whether this works does not decide about the turns."""
-
-        def store() -> None:
-            for run in runs:
-                first, events = run.stored, run.events[run.stored :]
-                try:
-                    if run.logs and (events or ended):
-                        self._storage.append(run.log, first, events, ended=ended)
-                        run.stored = first + len(events)
-                    if ended:
-                        self._storage.delete(KIND, run.name.to_key())
-                except LogConflict:
-                    _log.warning("the events of a run were stored by another process")
-                except Exception as problem:
-                    _log.warning("the events of a run could not be stored: %s", type(problem).__name__)
-
-        # One after the other, so that no two of them store the same events.
-        async with self._flushing:
-            await run_in_thread(store)
 
     def _cancel_here(self, run: Run) -> None:
         if not run.ended and not run.cancelled:

@@ -14,7 +14,8 @@ from longtalk.service.access import AccessKeys, Gate
 from longtalk.service.limits import RateLimiter
 from longtalk.service.models import Models
 from longtalk.service.quotas import Quotas
-from longtalk.service.runs import LOG_LIFETIME, Run, RunName, Runs
+from longtalk.service.run import Run, RunName
+from longtalk.service.runs import LOG_LIFETIME, Runs
 from longtalk.service.settings import Settings, load_credentials
 from longtalk.service.storage.factory import open_storage
 from longtalk.service.storage.protocol import Storage

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from longtalk.service.storage.protocol import LogConflict, LogPage, Storage
+from longtalk.service.storage.protocol import Append, LogConflict, LogPage, Storage
 from tests.service.storage.backends import BACKENDS, SHARED, Clock, Opener, opening
 
 # The threads of the forked processes do nothing.
@@ -524,3 +524,66 @@ def test_purge_keeps_a_document_that_was_put_again(opens: Opener) -> None:
     storage.delete("kind", "c")
     storage.purge(clock.time + 50, logs_before=0)
     assert [document.key for document in storage.list_documents("kind")] == ["a", "b"]
+
+
+# Many logs at once
+
+
+def test_events_of_many_runs_are_stored_by_one_call(storage: Storage) -> None:
+    storage.append("b", 0, [b"1"])
+    appends = [Append("a", 0, [b"1", b"2"], ended=True), Append("b", 1, [b"2"]), Append("c\0", 0, [])]
+    assert storage.append_all(appends) == frozenset()
+    assert storage.read("a") == LogPage((b"1", b"2"), ended=True)
+    assert storage.read("b") == LogPage((b"1", b"2"), ended=False)
+    assert storage.read("c\0") == LogPage((), ended=False)
+    assert storage.append_all([]) == frozenset()
+
+
+def test_a_log_that_is_not_continued_does_not_keep_the_others_from_being_stored(storage: Storage) -> None:
+    storage.append("ended", 0, [b"1"], ended=True)
+    names = ["ended", "missing", "good", "negative"]
+    appends = [Append(name, first, [b"x"]) for name, first in zip(names, (1, 3, 0, -1), strict=True)]
+    assert storage.append_all(appends) == {"ended", "missing", "negative"}
+    assert storage.read("good") == LogPage((b"x",), ended=False)
+    assert storage.read("missing") is None
+
+
+def test_repeated_appends_to_many_logs_store_only_what_is_new(storage: Storage) -> None:
+    names = ["a", "b", "c"]
+    storage.append_all([Append(name, 0, [b"1"]) for name in names])
+    storage.append_all([Append("b", 1, [b"2"])])
+    again = [Append(name, 0, [b"1", b"2", b"3"], ended=True) for name in names]
+    for _ in range(2):
+        assert storage.append_all(again) == frozenset()
+        assert all(storage.read(name) == LogPage((b"1", b"2", b"3"), ended=True) for name in names)
+
+
+def test_documents_are_deleted_with_the_events_of_their_runs(storage: Storage) -> None:
+    for key in ("a", "b\0", "kept"):
+        storage.put("kind", key, b"")
+    delete = [("kind", "a"), ("kind", "b\0"), ("kind", "unknown")]
+    assert storage.append_all([Append("run", 0, [b"1"], ended=True)], delete=delete) == frozenset()
+    assert [document.key for document in storage.list_documents("kind")] == ["kept"]
+    assert storage.append_all([], delete=[("kind", "kept")]) == frozenset()
+    assert storage.list_documents("kind") == []
+
+
+def test_all_changed_logs_are_announced(storage: Storage) -> None:
+    assert storage.poll_changes(0) is None
+    storage.append_all([Append(name, 0, [b"1"]) for name in ("a", "b", "c")])
+    seen: set[str] = set()
+    while len(seen) < 3:
+        seen |= storage.poll_changes(60) or set()
+    assert seen == {"a", "b", "c"}
+
+
+def test_writers_of_the_same_logs_in_any_order_do_not_block_each_other(shared: Opener) -> None:
+    names = [f"run {number}" for number in range(6)]
+    for name in names:
+        shared().append(name, 0, [])
+
+    def write(storage: Storage, order: list[str]) -> list[frozenset[str]]:
+        return [storage.append_all([Append(name, n, [b"x"]) for name in order]) for n in range(10)]
+
+    in_threads(*(partial(write, shared(), order) for order in (names, names[::-1], names[3:] + names[:3])))
+    assert {shared().read(name) for name in names} == {LogPage((b"x",) * 10, ended=False)}

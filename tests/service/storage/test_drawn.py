@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longtalk.service.storage.in_memory import InMemoryStorage
-from longtalk.service.storage.protocol import Document, LogConflict, Storage
+from longtalk.service.storage.protocol import Append, Document, LogConflict, Storage
 from tests.service.storage.backends import SHARED, Clock, opening
 from tests.support.properties import examples
 
@@ -27,6 +27,11 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("delete"), KINDS, KEYS, EXPECT),
     st.tuples(st.just("list"), KINDS, KEYS, st.one_of(st.none(), KEYS), st.integers(-1, 4)),
     st.tuples(st.just("append"), RUNS, st.integers(-1, 1), EVENTS, st.booleans()),
+    st.tuples(
+        st.just("append_all"),
+        st.dictionaries(RUNS, st.tuples(st.integers(-1, 1), EVENTS, st.booleans())),
+        st.lists(st.tuples(KINDS, KEYS), max_size=2),
+    ),
     st.tuples(st.just("read"), RUNS, st.integers(-2, 6), st.integers(-1, 4)),
     st.tuples(st.just("purge"), st.integers(-3, 3), st.integers(-3, 3)),
     st.tuples(st.just("wait"), st.integers(1, 3)),
@@ -76,6 +81,11 @@ class Player:
         except LogConflict:
             return "conflict"
         return "done"
+
+    def do_append_all(self, logs: dict[str, tuple[int, list[bytes], bool]], delete: list[tuple[str, str]]) -> Any:
+        sizes = {run: len(page.events) if (page := self.storage.read(run)) else 0 for run in logs}
+        appends = [Append(run, sizes[run] + shift, events, ended) for run, (shift, events, ended) in logs.items()]
+        return self.storage.append_all(appends, delete=delete)
 
     def do_read(self, run: str, after: int, limit: int) -> Any:
         return self.storage.read(run, after, limit)

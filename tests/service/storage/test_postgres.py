@@ -62,7 +62,7 @@ def test_many_processes_can_create_the_tables_at_once(store: Postgres) -> None:
 
 def test_tables_of_a_newer_version_are_refused(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(postgres, "VERSION", 2)
+        patch.setattr(postgres, "VERSION", postgres.VERSION + 1)
         open_storage(store).close()
     with pytest.raises(InputError, match="Upgrade Longtalk"):
         open_storage(store)

@@ -23,7 +23,7 @@ from longtalk.service.idempotency import Claim, Idempotency
 from longtalk.service.ids import ResponseId, new_conversation_id, new_key, parse_response_id
 from longtalk.service.openai.create_chat import CreateChat
 from longtalk.service.openai.items import Item, is_shown
-from longtalk.service.runs import Run, RunName
+from longtalk.service.run import Run, RunName
 from longtalk.service.service import Service
 from longtalk.service.turns import TurnOrder
 from longtalk.transcript.transcript import now

@@ -24,7 +24,7 @@ from longtalk.service.openai.items import Item, to_output_items
 from longtalk.service.openai.response_events import ResponseEvents
 from longtalk.service.openai.response_object import find_status, make_response
 from longtalk.service.openai.stored_responses import StoredResponse, find_response
-from longtalk.service.runs import Run, RunName
+from longtalk.service.run import Run, RunName
 from longtalk.service.service import Service
 from longtalk.service.turns import TurnOrder
 from longtalk.transcript.transcript import now

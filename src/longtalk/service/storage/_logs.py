@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from longtalk.service.storage.protocol import LogConflict, LogPage
+from longtalk.service.storage.protocol import Append, LogPage
 
-Extend = Callable[[int, Sequence[bytes]], bool]
-"""Append events from a number on, if the log has exactly this many events and has not ended. Return whether it did."""
-Read = Callable[[int, int], LogPage | None]
-"""Return the events above a number, at most a given number of them, or None if there is no log."""
+Extend = Callable[[Sequence[Append]], Sequence[bool]]
+"""Make each append whose log has exactly `first` events and has not ended. Return for each whether it was made."""
+Read = Callable[[str, int, int], LogPage | None]
+"""Return the events of a run above a number, at most a given number of them, or None if there is no log."""
 
 pack_events: Callable[[Sequence[bytes]], bytes] = msgspec.msgpack.Encoder().encode
 _unpack_events = msgspec.msgpack.Decoder(tuple[bytes, ...]).decode
@@ -24,25 +24,31 @@ class Batch(msgspec.Struct, frozen=True):
     data: bytes
 
 
-def append_events(run: str, first: int, events: Sequence[bytes], extend: Extend, read: Read, *, ended: bool) -> None:
-    """Append events as the contract says, with the operations `extend` (with the wanted `ended`) and `read` of a log.
+def append_events(appends: Sequence[Append], extend: Extend, read: Read) -> frozenset[str]:
+    """Append events as the contract says, and return the runs whose append does not continue the log.
 
-    Nearly always one `extend` is all that happens. Only if it fails is the log read, to skip the events it has.
+    Nearly always one `extend` is all that happens. Only for an append that it refuses is the log read, to skip the
+    events that are stored already.
     """
-    if first >= 0 and extend(first, events):
-        return
+    refused = [append for append, made in zip(appends, extend(appends), strict=True) if not made]
+    return frozenset(append.run for append in refused if not _repeat(append, extend, read))
+
+
+def _repeat(append: Append, extend: Extend, read: Read) -> bool:
+    """Make the part of an append that the log does not have yet. Return False if the append does not continue it."""
+    first, events = append.first, append.events
     # The page begins with the event before `first`, which must exist.
     before = min(first, 1)
-    page = read(first - 1 - before, before + len(events) + 1) if first >= 0 else None
+    page = read(append.run, first - 1 - before, before + len(events) + 1) if first >= 0 else None
     if page is None or len(page.events) < before:
-        raise LogConflict(run)
+        return False
     stored = page.events[before:]
-    if stored == tuple(events[: len(stored)]):
-        if page.ended and ended and len(stored) == len(events):
-            return
-        if not page.ended and stored and extend(first + len(stored), events[len(stored) :]):
-            return
-    raise LogConflict(run)
+    if stored != tuple(events[: len(stored)]):
+        return False
+    if page.ended:
+        return append.ended and len(stored) == len(events)
+    rest = Append(append.run, first + len(stored), events[len(stored) :], append.ended)
+    return bool(stored) and extend([rest])[0]
 
 
 def make_page(batches: Iterable[Batch], after: int, limit: int, size: int, *, ended: bool) -> LogPage:

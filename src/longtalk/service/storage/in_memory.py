@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from longtalk.service.storage._logs import append_events, encode_name
-from longtalk.service.storage.protocol import Document, LogPage
+from longtalk.service.storage.protocol import Append, Document, LogConflict, LogPage
 from longtalk.transcript.transcript import now
 
 
@@ -76,20 +76,27 @@ class InMemoryStorage:
         return sorted(found, key=lambda document: encode_name(document.key))[: max(limit, 0)]
 
     def append(self, run: str, first: int, events: Sequence[bytes], *, ended: bool = False) -> None:
-        def extend(start: int, new: Sequence[bytes]) -> bool:
-            log = self._logs.get(run) or _Log([], ended=False, at=0)
-            if log.ended or len(log.events) != start:
-                return False
-            if new or ended or run not in self._logs:
-                log.events += map(bytes, new)
-                log.ended, log.at = ended, self._clock()
-                self._logs[run] = log
-                self._changed.add(run)
-                self._condition.notify_all()
-            return True
+        if self.append_all([Append(run, first, events, ended)]):
+            raise LogConflict(run)
 
+    def append_all(self, appends: Sequence[Append], *, delete: Sequence[tuple[str, str]] = ()) -> frozenset[str]:
         with self._condition:
-            append_events(run, first, events, extend, lambda after, limit: self.read(run, after, limit), ended=ended)
+            conflicts = append_events(appends, lambda some: [self._extend(each) for each in some], self.read)
+            for kind, key in delete:
+                self.delete(kind, key)
+            return conflicts
+
+    def _extend(self, append: Append) -> bool:
+        log = self._logs.get(append.run) or _Log([], ended=False, at=0)
+        if log.ended or len(log.events) != append.first:
+            return False
+        if append.events or append.ended or append.run not in self._logs:
+            log.events += map(bytes, append.events)
+            log.ended, log.at = append.ended, self._clock()
+            self._logs[append.run] = log
+            self._changed.add(append.run)
+            self._condition.notify_all()
+        return True
 
     def read(self, run: str, after: int = -1, limit: int = 1000) -> LogPage | None:
         with self._condition:

@@ -32,14 +32,14 @@ from longtalk.service.storage._logs import (
     pack_events,
 )
 from longtalk.service.storage._waker import Waker
-from longtalk.service.storage.protocol import Document, LogPage
+from longtalk.service.storage.protocol import Append, Document, LogConflict, LogPage
 from longtalk.stores.postgres.pool import ConnectionLost
 from longtalk.transcript.transcript import now
 
 if TYPE_CHECKING:
     from longtalk.stores.postgres.pool import Connection, Pool
 
-VERSION = 1
+VERSION = 2
 """The number of the newest migration of the service's tables."""
 POLL_SECONDS = 0.1
 """Seconds between two answers of `poll_changes` behind a pooler, or while the server can't be reached."""
@@ -114,12 +114,28 @@ class PostgresStorage:
     # Event logs
 
     def append(self, run: str, first: int, events: Sequence[bytes], *, ended: bool = False) -> None:
-        name, at = encode_name(run), self._clock()
+        if self.append_all([Append(run, first, events, ended)]):
+            raise LogConflict(run)
 
-        def extend(start: int, new: Sequence[bytes]) -> bool:
-            return bool(self._call("append", name, start, len(new), pack_events(new), ended, at, self._channel))
+    def append_all(self, appends: Sequence[Append], *, delete: Sequence[tuple[str, str]] = ()) -> frozenset[str]:
+        at = self._clock()
 
-        append_events(run, first, events, extend, lambda after, limit: self.read(run, after, limit), ended=ended)
+        def extend(some: Sequence[Append]) -> list[bool]:
+            made: list[bool] = self._call(
+                "append_all",
+                [encode_name(each.run) for each in some],
+                [each.first for each in some],
+                [len(each.events) for each in some],
+                [pack_events(each.events) for each in some],
+                [each.ended for each in some],
+                at,
+                self._channel,
+                [encode_name(kind) for kind, _ in delete],
+                [encode_name(key) for _, key in delete],
+            )
+            return made
+
+        return append_events(appends, extend, self.read)
 
     def read(self, run: str, after: int = -1, limit: int = 1000) -> LogPage | None:
         after, limit = max(after, -1), max(limit, 0)

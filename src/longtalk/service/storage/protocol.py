@@ -42,6 +42,15 @@ class LogPage(msgspec.Struct, frozen=True):
     """Whether the log has ended and has no events after these."""
 
 
+class Append(msgspec.Struct, frozen=True):
+    """Events for one log: the first of them has the number `first`, and `ended` says that the log ends after them."""
+
+    run: str
+    first: int
+    events: Sequence[bytes]
+    ended: bool = False
+
+
 class LogConflict(Exception):
     """Raised if an append does not continue the log: another process has appended, or the log has ended."""
 
@@ -86,6 +95,14 @@ class Storage(Protocol):
         Raises `LogConflict` if the log has fewer than `first` events, has other or more events from there on, or has
         ended. The events that the log already has are skipped, so an append can be repeated after an error, with the
         same events or with more.
+        """
+        ...
+
+    def append_all(self, appends: Sequence[Append], *, delete: Sequence[tuple[str, str]] = ()) -> frozenset[str]:
+        """Append to many logs, each named once, as `append` does, and delete documents, given by kind and key.
+
+        Returns the runs whose append does not continue the log; everything else is done. A backend with transactions
+        does it in one. On Redis it takes one round trip per server for the appends and then one for the documents.
         """
         ...
 

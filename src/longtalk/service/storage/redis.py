@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from longtalk.errors import StoreError
 from longtalk.service.storage._logs import append_events, decode_name, encode_name, get_prefix_end
 from longtalk.service.storage._waker import Waker
-from longtalk.service.storage.protocol import Document, LogPage
+from longtalk.service.storage.protocol import Append, Document, LogConflict, LogPage
 from longtalk.service.storage.redis_scripts import APPEND, BUCKETS, DELETE, DROP, LIST, PURGE, PUT, READ
 from longtalk.stores.redis.connection import Client, Command, NotReplicated
 from longtalk.transcript.transcript import now
@@ -84,8 +84,11 @@ class RedisStorage:
         return Document(key, stored, int(version)) if version is not None else None
 
     def delete(self, kind: str, key: str, *, expect: int | None = None) -> bool:
+        return bool(self._change(self._make_delete(kind, key, expect)))
+
+    def _make_delete(self, kind: str, key: str, expect: int | None) -> Command:
         arguments = [encode_name(key), _or_empty(expect), self._clock()]
-        return bool(self._change(Command(DELETE, arguments, self._get_document_keys(encode_name(kind))[:3])))
+        return Command(DELETE, arguments, self._get_document_keys(encode_name(kind))[:3])
 
     def list_documents(
         self, kind: str, *, prefix: str = "", after: str | None = None, limit: int = 100
@@ -105,13 +108,23 @@ class RedisStorage:
     # Event logs
 
     def append(self, run: str, first: int, events: Sequence[bytes], *, ended: bool = False) -> None:
-        name, at = encode_name(run), self._clock()
+        if self.append_all([Append(run, first, events, ended)]):
+            raise LogConflict(run)
 
-        def extend(start: int, new: Sequence[bytes]) -> bool:
-            arguments = [name, start, int(ended), at, self._channel, *map(bytes, new)]
-            return bool(self._change(Command(APPEND, arguments, self._get_log_keys(name))))
+    def append_all(self, appends: Sequence[Append], *, delete: Sequence[tuple[str, str]] = ()) -> frozenset[str]:
+        at = self._clock()
 
-        append_events(run, first, events, extend, lambda after, limit: self.read(run, after, limit), ended=ended)
+        def extend(some: Sequence[Append]) -> list[bool]:
+            return [bool(made) for made in self._change_all([self._make_append(each, at) for each in some])]
+
+        conflicts = append_events(appends, extend, self.read)
+        self._change_all([self._make_delete(kind, key, None) for kind, key in delete])
+        return conflicts
+
+    def _make_append(self, append: Append, at: int) -> Command:
+        name = encode_name(append.run)
+        arguments = [name, append.first, int(append.ended), at, self._channel, *map(bytes, append.events)]
+        return Command(APPEND, arguments, self._get_log_keys(name))
 
     def read(self, run: str, after: int = -1, limit: int = 1000) -> LogPage | None:
         name, after = encode_name(run), max(after, -1)
@@ -222,13 +235,17 @@ class RedisStorage:
 
     def _change(self, command: Command) -> Any:
         """Run a command that writes, and return the reply."""
-        reply, is_replicated = self._client.change(command)
+        return self._change_all([command])[0]
+
+    def _change_all(self, commands: Sequence[Command]) -> list[Any]:
+        """Run commands that write, in one round trip per server, and return the replies."""
+        replies, is_replicated = self._client.change_all(commands)
         if not is_replicated:
             raise NotReplicated(
                 "The service's data was written, but too few replicas acknowledged it in time."
                 " It is lost if the master fails before a replica has it. Try again."
             )
-        return reply
+        return replies
 
     def _reset_after_fork(self) -> None:
         if self._pid != os.getpid():

@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from longtalk.errors import InputError
 from longtalk.service.storage._logs import (
@@ -27,7 +28,7 @@ from longtalk.service.storage._logs import (
     pack_events,
 )
 from longtalk.service.storage._waker import Waker
-from longtalk.service.storage.protocol import Document, LogPage
+from longtalk.service.storage.protocol import Append, Document, LogConflict, LogPage
 from longtalk.stores.sqlite.database import (
     MEMORY,
     Database,
@@ -73,6 +74,8 @@ The version is in the table `settings` of the store, under the name `service`.
 
 _VERSION = "SELECT value FROM settings WHERE name = 'service'"
 _LIVE = "(expires IS NULL OR expires > ?)"
+_DELETE = f"DELETE FROM service_documents WHERE kind = ? AND key = ? AND version = coalesce(?, version) AND {_LIVE}"  # noqa: S608
+_APPEND = "INSERT INTO service_events (run, first, count, ended, at, data) VALUES (?, ?, ?, ?, ?, ?)"
 _END = "SELECT first + count, ended, at FROM service_events WHERE run = ? ORDER BY first DESC, id DESC LIMIT 1"
 _BATCHES = """
 SELECT first, data FROM service_events WHERE run = ?1 AND first <= ?3 AND first >= coalesce(
@@ -143,13 +146,9 @@ class SQLiteStorage:
 
     def delete(self, kind: str, key: str, *, expect: int | None = None) -> bool:
         values = encode_name(kind), encode_name(key), expect, self._clock()
-        statement = (
-            "DELETE FROM service_documents"  # noqa: S608
-            f" WHERE kind = ? AND key = ? AND version = coalesce(?, version) AND {_LIVE}"
-        )
 
         def work(db: Database) -> bool:
-            db.execute(statement, values)
+            db.execute(_DELETE, values)
             return db.changes() > 0
 
         return self._file.write(work)
@@ -174,37 +173,25 @@ class SQLiteStorage:
     # Event logs
 
     def append(self, run: str, first: int, events: Sequence[bytes], *, ended: bool = False) -> None:
-        name, at = encode_name(run), self._clock()
+        if self.append_all([Append(run, first, events, ended)]):
+            raise LogConflict(run)
 
-        def extend(start: int, new: Sequence[bytes]) -> bool:
-            def work(db: Database) -> bool:
-                end = db.execute(_END, (name,)).fetchone()
-                if (end is None and start != 0) or (end is not None and end[:2] != (start, 0)):
-                    return False
-                if new or ended or end is None:
-                    db.execute(
-                        "INSERT INTO service_events (run, first, count, ended, at, data) VALUES (?, ?, ?, ?, ?, ?)",
-                        (name, start, len(new), ended, at, data),
-                    )
-                return True
+    def append_all(self, appends: Sequence[Append], *, delete: Sequence[tuple[str, str]] = ()) -> frozenset[str]:
+        at = self._clock()
+        documents = [(encode_name(kind), encode_name(key), None, at) for kind, key in delete]
 
-            data = pack_events(new)
-            return self._file.write(work)
+        def work(db: Database) -> frozenset[str]:
+            conflicts = append_events(appends, partial(_extend, db, at), partial(_read_page, db))
+            for values in documents:
+                db.execute(_DELETE, values)
+            return conflicts
 
-        append_events(run, first, events, extend, lambda after, limit: self.read(run, after, limit), ended=ended)
+        conflicts = self._file.write(work)
         self._waker.wake()
+        return conflicts
 
     def read(self, run: str, after: int = -1, limit: int = 1000) -> LogPage | None:
-        name, after = encode_name(run), max(after, -1)
-
-        def work(db: Database) -> LogPage | None:
-            end = db.execute(_END, (name,)).fetchone()
-            if end is None:
-                return None
-            rows = db.execute(_BATCHES, (name, after, after + max(limit, 0))).fetchall() if after + 1 < end[0] else ()
-            return make_page([Batch(*row) for row in rows], after, limit, end[0], ended=bool(end[1]))
-
-        return self._file.read(work)
+        return self._file.read(lambda db: _read_page(db, run, after, limit))
 
     def poll_changes(self, timeout: float) -> frozenset[str] | None:
         self._reset_after_fork()
@@ -271,6 +258,28 @@ def _get(db: Database, kind: bytes, key: bytes, time: int) -> tuple[bytes, int] 
         (kind, key, time),
     ).fetchone()
     return found
+
+
+def _extend(db: Database, at: int, appends: Sequence[Append]) -> list[bool]:
+    """Make the appends that continue their logs as these are now, and return which were made."""
+    made = []
+    for append in appends:
+        name, events = encode_name(append.run), append.events
+        end = db.execute(_END, (name,)).fetchone()
+        continues = append.first == 0 if end is None else end[:2] == (append.first, 0)
+        if continues and (events or append.ended or end is None):
+            db.execute(_APPEND, (name, append.first, len(events), append.ended, at, pack_events(events)))
+        made.append(continues)
+    return made
+
+
+def _read_page(db: Database, run: str, after: int, limit: int) -> LogPage | None:
+    name, after = encode_name(run), max(after, -1)
+    end = db.execute(_END, (name,)).fetchone()
+    if end is None:
+        return None
+    rows = db.execute(_BATCHES, (name, after, after + max(limit, 0))).fetchall() if after + 1 < end[0] else ()
+    return make_page([Batch(*row) for row in rows], after, limit, end[0], ended=bool(end[1]))
 
 
 def _migrate(file: File) -> None:

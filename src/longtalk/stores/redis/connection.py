@@ -136,28 +136,41 @@ class Client:
         reply, acknowledged = self._run_batch([command, self._wait], resend_all=True)
         return reply, acknowledged >= self._replicas
 
+    def change_all(self, commands: Sequence[Command]) -> tuple[list[Any], bool]:
+        """Run commands that write, as `scatter` does. Return the replies, and whether enough replicas have them all."""
+        return self._scatter(commands, self._wait)
+
     def scatter(self, commands: Sequence[Command]) -> list[Any]:
         """Run commands whose keys may be in different slots, in one round trip per node, and return the replies.
 
         A command that fails is sent again by itself, with retries.
         """
+        return self._scatter(commands, None)[0]
+
+    def _scatter(self, commands: Sequence[Command], wait: Command | None) -> tuple[list[Any], bool]:
+        """Run commands in one round trip per node, each followed by the command `wait` if it is given."""
         replies: list[Any] = [None] * len(commands)
+        is_replicated = True
+        run = self.change if wait else lambda command: (self._run_batch([command])[0], True)
         for start in range(0, len(commands), MAX_BATCH):
             indexes = range(start, min(start + MAX_BATCH, len(commands)))
-            if len(indexes) == 1:
-                replies[start] = self._run_batch([commands[start]])[0]
-                continue
             by_node: dict[Address, list[int]] = {}
-            for i in indexes:
+            for i in indexes if len(indexes) > 1 else ():
                 by_node.setdefault(self._find_node(commands[i].keys[0]), []).append(i)
             for node, some in by_node.items():
-                answers: list[Any] = [None] * len(some)
                 with self._log_and_suppress():
-                    answers = self._send(node, [commands[i] for i in some])
-                for i, reply in zip(some, answers, strict=True):
-                    failed = reply is None or isinstance(reply, Exception)
-                    replies[i] = self._run_batch([commands[i]])[0] if failed else reply
-        return replies
+                    answers = self._send(node, [*(commands[i] for i in some), *([wait] if wait else ())])
+                    if wait:
+                        # If the node is no longer a master, its replies are worth nothing.
+                        acknowledged = _raise_errors([answers.pop()])[0]
+                        is_replicated &= acknowledged >= self._replicas
+                    for i, reply in zip(some, answers, strict=True):
+                        replies[i] = None if isinstance(reply, Exception) else reply
+            for i in indexes:
+                if replies[i] is None:
+                    replies[i], enough = run(commands[i])
+                    is_replicated &= enough
+        return replies, is_replicated
 
     def _find_node(self, key: bytes) -> Address:
         """Return the node that serves a key. Contact the server first if the nodes aren't known yet."""

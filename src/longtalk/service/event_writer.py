@@ -1,0 +1,113 @@
+"""Stores the events of runs, so that other processes can follow them and clients can come back later.
+
+Events are stored every 25 milliseconds, or sooner if a run has many new ones or has ended. One call of the storage
+stores the new events of all runs, so its cost hardly depends on how many runs go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from longtalk._util.concurrency import run_in_thread
+from longtalk.service.run import Run, RunName
+from longtalk.service.storage.protocol import Append, Storage
+
+KIND = "run"
+"""The kind of document by which a process claims a run."""
+FLUSH_SECONDS = 0.025
+FLUSH_EVENTS = 64
+"""How many new events of one run are stored without waiting for the next flush."""
+RETRY_SECONDS = 1.0
+_RETRIES = 60
+"""How often the end of a run is stored again after a failure. By then, the claim of the run has expired."""
+
+_log = logging.getLogger("longtalk")
+
+
+class EventWriter:
+    """Stores the events of all runs of this process. Whether this works does not decide about the turns."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._changed: dict[Run, None] = {}
+        """The runs with new events, in the order of their first new event."""
+        self._ended: dict[Run, asyncio.Future[None]] = {}
+        """The runs that have ended, and those who wait until that is stored."""
+        self._late: dict[Run, int] = {}
+        """The runs whose end could not be stored, and how often it was tried."""
+        self._hurry = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, run: Run) -> None:
+        """Have the new events of a run stored soon, together with those of other runs."""
+        self._changed[run] = None
+        if len(run.events) - run.stored >= FLUSH_EVENTS:
+            self._hurry.set()
+        self._start()
+
+    async def finish(self, run: Run) -> None:
+        """Store the remaining events of a run and its end, and delete its claim. This is tried at once."""
+        self._ended[run] = asyncio.get_running_loop().create_future()
+        self._hurry.set()
+        self._start()
+        await self._ended[run]
+
+    def abandon(self, run: Run) -> None:
+        """Have the claim of a run deleted soon that has not begun."""
+        self._late[run] = 0
+        self._start()
+
+    async def settle(self, name: RunName) -> None:
+        """Store the end of earlier runs of this name, if that has failed before."""
+        for run in [run for run in self._late if run.name == name]:
+            del self._late[run]
+            await self.finish(run)
+
+    def close(self) -> None:
+        """Stop trying to store what could not be stored."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._write())
+
+    async def _write(self) -> None:
+        try:
+            while self._changed or self._ended or self._late:
+                with contextlib.suppress(TimeoutError):
+                    seconds = FLUSH_SECONDS if self._changed or self._ended else RETRY_SECONDS
+                    await asyncio.wait_for(self._hurry.wait(), seconds)
+                self._hurry.clear()
+                await self._flush()
+        finally:
+            self._task = None
+
+    async def _flush(self) -> None:
+        """Store all that is new. While this goes on, the next events gather."""
+        changed, self._changed = self._changed, {}
+        ended, self._ended = self._ended, {}
+        late, self._late = self._late, {}
+        last = {**late, **dict.fromkeys(ended, 0)}
+        appends = [
+            Append(run.log, run.stored, run.events[run.stored :], ended=run in last)
+            for run in {**changed, **last}
+            if run.logs and (run in last or run.stored < len(run.events))
+        ]
+        try:
+            claims = [(KIND, run.name.to_key()) for run in last]
+            conflicts = await run_in_thread(lambda: self._storage.append_all(appends, delete=claims))
+            if conflicts:
+                _log.warning("the events of %d runs were stored by another process", len(conflicts))
+            sizes = {append.run: append.first + len(append.events) for append in appends}
+            for run in {**changed, **last}:
+                run.stored = sizes.get(run.log, run.stored)
+        except Exception as problem:
+            _log.warning("the events of %d runs could not be stored: %s", len(appends), type(problem).__name__)
+            self._late |= {run: tries + 1 for run, tries in last.items() if tries < _RETRIES}
+        finally:
+            for waiting in ended.values():
+                if not waiting.done():
+                    waiting.set_result(None)
