@@ -47,9 +47,49 @@ def test_the_key_of_a_provider_is_stored_for_the_user_alone(home: dict[str, str]
     assert file.read_text() == ""
 
 
+def test_settings_are_changed_and_the_rest_of_the_file_stays(home: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "config" / "longtalk" / "settings.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("# mine\nport = 9000  # a comment\ndefault_model = 'a:b'\n\n[limits]\nbody_bytes = 9\n")
+    longtalk("config", "set", "default_model", "ollama:x", environment=home)
+    longtalk("config", "alias", "tutor", "ollama:y", "-p", "KeepLast(3)", "-s", 'Say "du".', environment=home)
+    assert file.read_text() == (
+        '# mine\nport = 9000  # a comment\ndefault_model = "ollama:x"\n\n[limits]\nbody_bytes = 9\n\n'
+        '[models."tutor"]\nmodel = "ollama:y"\npolicy = "KeepLast(3)"\nsystem = "Say \\"du\\"."\n'
+    )
+    shown = json.loads(longtalk("config", "show", environment=home).stdout)
+    assert (shown["default_model"], shown["models"]["tutor"]["system"]) == ("ollama:x", 'Say "du".')
+    longtalk("config", "alias", "tutor", "ollama:z", environment=home)
+    assert file.read_text().endswith('[models."tutor"]\nmodel = "ollama:z"\n')
+    longtalk("config", "alias", "tutor", environment=home)
+    longtalk("config", "set", "default_model", environment=home)
+    assert file.read_text().strip() == "# mine\nport = 9000  # a comment\n\n[limits]\nbody_bytes = 9"
+
+
+def test_a_named_model_brings_its_policy_and_system_text_to_a_chat(
+    home: dict[str, str], loopback: Loopback, tmp_path: Path
+) -> None:
+    loopback.say(streamed("One."), streamed("Two."))
+    options = ["--base-url", loopback.url, "-s", "Be brief.", "-p", "KeepLast(3)"]
+    longtalk("config", "alias", "tutor", "compatible:m", *options, environment=home)
+    longtalk("config", "set", "default_model", "tutor", environment=home)
+    longtalk("config", "set-key", "compatible", said="sk-stored\n", environment=home)
+    assert longtalk("ask", "Hi.", environment=home).stdout == "One.\n"
+    assert longtalk("ask", "-c", "-m", "tutor", "Again.", environment=home).stdout == "Two.\n"
+    messages = [each["content"] for each in json.loads(loopback.requests[-1])["messages"]]
+    assert messages == ["Be brief.", "Hi.", "One.", "Again."]
+    assert loopback.headers[-1]["authorization"] == "Bearer sk-stored"
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
+        (("config", "set", "jwt", "x"), "There is no setting 'jwt' that a command can change"),
+        (("config", "set", "port", "many"), "'many' is not a value of the setting 'port'"),
+        (("config", "set", "policy", "Nonsense()"), "is not a policy"),
+        (("config", "alias", "a:b", "ollama:x"), "can't be the name of a model"),
+        (("config", "alias", "tutor", "llama3"), "names no known provider"),
+        (("config", "alias", "tutor"), "have no model 'tutor'"),
         (("config", "set-key", "nothing"), "There is no provider 'nothing'"),
         (("serve", "--check", "--settings", "nowhere.toml"), "does not exist"),
         (("serve", "--check", "--host", "0.0.0.0"), "Make a key"),

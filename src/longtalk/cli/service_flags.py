@@ -105,10 +105,12 @@ def keys_revoke(**options: Any) -> None:
 
 @commands.group()
 def config() -> None:
-    """Show settings and store API keys of providers.
+    """Show and change the settings, and store API keys of providers.
 
     \b
     longtalk config show
+    longtalk config set default_model ollama:llama3.2
+    longtalk config alias tutor anthropic:claude-sonnet-5 -p 'Memory()'
     longtalk config set-key anthropic
     """
 
@@ -126,6 +128,39 @@ def config_set_key(provider: str) -> None:
     from longtalk.cli.config import set_key
 
     set_key(provider)
+
+
+@config.command(name="set")
+@click.argument("name")
+@click.argument("value", default="")
+def config_set(name: str, value: str) -> None:
+    """Store the setting NAME for all commands and the service. Without a VALUE, remove it.
+
+    \b
+    longtalk config set default_model ollama:llama3.2
+    longtalk config set policy 'Memory()'
+    """
+    from longtalk.cli.config import set_value
+
+    set_value(name, value)
+
+
+@config.command(name="alias")
+@click.argument("name")
+@click.argument("model", required=False)
+@click.option("-p", "--policy", default="", metavar="POLICY", help="What to send, written as in Python.")
+@click.option("-s", "--system", default="", help="System text.")
+@click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
+def config_alias(**options: Any) -> None:
+    """Give a MODEL a NAME of its own, for `-m` and for clients of the service. Without a MODEL, remove the name.
+
+    \b
+    longtalk config alias tutor anthropic:claude-sonnet-5 -p 'Memory()' -s "You teach the violin."
+    longtalk chat -m tutor
+    """
+    from longtalk.cli.config import alias
+
+    alias(**options)
 
 
 @config.command(name="show")

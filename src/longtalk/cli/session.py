@@ -1,7 +1,7 @@
 """The conversation of a command that talks with a model: which one it is, and how it is held.
 
 Model, policy, options and system text are those of the command line, else those of the conversation's last turn, else
-the defaults.
+the defaults of the settings file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from longtalk.cli.output import print_note
 from longtalk.cli.store import describe_location, open_archive
 from longtalk.errors import InputError, NotFound
 from longtalk.policies import KeepAll, Policy
+from longtalk.policies.notation import parse_policy
 from longtalk.providers.base import Provider
+from longtalk.service.settings import ModelSettings, load_credentials, load_settings
+from longtalk.service.settings import Settings as ServiceSettings
 from longtalk.stores.base import Commit, HeadMoved
 from longtalk.stores.leases import is_free
 from longtalk.transcript.transcript import now
@@ -45,30 +48,44 @@ def open_session(
     Without an id, it is the most recently changed conversation, or with `new` a new one, whose id begins with `stem`.
     """
     with contextlib.ExitStack() as stack:
+        settings = load_settings()
         if model is not None:
-            _check_local_model(model)
+            _check_local_model(_find_model(settings, model).model)
         archive = stack.enter_context(open_archive(store, owner, make=True))
         held = None if new else _find_settings(archive, id)
-        is_default = model is None and held is None
         if model is None and held is not None:
             if held.own_address and base_url is None:
                 raise InputError(f"It was held with {held.model} at another address: give -m, or --base-url again.")
-            model = held.model
-        _check_local_model(model)
-        provider = stack.enter_context(contextlib.closing(connect(model or "local", base_url=base_url)))
+            chosen = ModelSettings(held.model)
+        else:
+            chosen = _find_model(settings, model or settings.default_model)
+        _check_local_model(chosen.model)
+        api_key = load_credentials().get(chosen.model.partition(":")[0])
+        connected = connect(chosen.model, base_url=base_url or chosen.base_url, api_key=api_key)
+        provider = stack.enter_context(contextlib.closing(connected))
+        if policy is None and chosen.policy:
+            policy = parse_policy(chosen.policy)
         if policy is None and held is not None and held.policy is None:
             raise InputError(f"The policy {held.policy_text} can't be restored: give --policy.")
-        policy = policy or (held.policy if held is not None else None) or KeepAll()
-        if system is None and held is not None:
+        policy = policy or (held.policy if held is not None else None) or parse_policy(settings.policy)
+        if system is None and chosen.system:
+            system = chosen.system
+        elif system is None and held is not None:
             system = held.system
             if held.is_system_missing:
                 print_note("The system text of the last turn is not stored: pass it with -s to use it again.")
-        options = held.options if held is not None and held.model == provider.label else None
+        options = held.options if held is not None and held.model == provider.label else chosen.options
         if store is None:
             _mention_old_file(archive)
         session = ChatSession(archive, provider, id, new=new, policy=policy, options=options, stem=stem)
-        session.system, session.is_default_model = system, is_default
+        session.system = system
+        session.is_default_model = chosen.model == "local" and model is None and held is None
         yield session
+
+
+def _find_model(settings: ServiceSettings, name: str) -> ModelSettings:
+    """Return the model that a name means: one of the settings, or `provider:model` itself."""
+    return settings.models.get(name, ModelSettings(name))
 
 
 class ChatSession:
@@ -87,7 +104,7 @@ class ChatSession:
     ) -> None:
         self.system: str | None = None
         self.is_default_model = False
-        """Whether the model was chosen neither by the user nor by an earlier turn."""
+        """Whether the small local model is used because nothing else was chosen, ever."""
         self._stem = stem
         self._was_created = False
         self._archive = archive

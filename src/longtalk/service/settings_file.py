@@ -1,0 +1,93 @@
+"""Change the settings file: one value, or a model under a name of its own. Everything else in it stays as it is."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from longtalk._util.private_files import make_private_folder
+from longtalk.errors import InputError
+from longtalk.service.settings import ModelSettings, Settings, get_settings_path
+
+_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
+
+
+def set_setting(name: str, value: str) -> Path:
+    """Store one setting, such as `default_model`; an empty value removes it. Return the path of the file."""
+    fields = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    if fields.get(name) not in (str, int, bool):
+        known = ", ".join(key for key, kind in fields.items() if kind in (str, int, bool))
+        raise InputError(f"There is no setting {name!r} that a command can change. These can be changed: {known}.")
+    path = get_settings_path()
+    text = _read(path)
+    first = _TABLE.search(text)
+    end = first.start() if first else len(text)
+    top = _remove_line(text[:end], name)
+    if value:
+        try:
+            typed: Any = msgspec.convert(value, fields[name], strict=False)
+        except msgspec.ValidationError:
+            raise InputError(f"{value!r} is not a value of the setting {name!r}.") from None
+        top = f"{top.rstrip()}\n{name} = {_write(typed)}\n".lstrip() + ("\n" if first else "")
+    _store(path, top + text[end:])
+    return path
+
+
+def set_alias(name: str, model: ModelSettings | None) -> Path:
+    """Store a model under a name of its own; None removes the name. Return the path of the file."""
+    if not name or ":" in name or not name.isprintable():
+        raise InputError(f"{name!r} can't be the name of a model: use letters and digits, without a colon.")
+    path = get_settings_path()
+    text = _read(path)
+    header = re.compile(rf"^[ \t]*\[models\.(?:{re.escape(name)}|{re.escape(_write(name))})\][^\n]*\n?", re.MULTILINE)
+    found = header.search(text)
+    if found:
+        following = _TABLE.search(text, found.end())
+        text = text[: found.start()] + (text[following.start() :] if following else "")
+    elif model is None:
+        raise InputError(f"The settings have no model {name!r}.")
+    if model is not None:
+        values = {key: value for key, value in msgspec.to_builtins(model).items() if value}
+        lines = "".join(f"{key} = {_write(value)}\n" for key, value in values.items())
+        text = f"{text.rstrip()}\n\n[models.{_write(name)}]\n{lines}".lstrip()
+    _store(path, text)
+    return path
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputError(f"{str(path)!r} can't be read: {problem}.") from None
+
+
+def _remove_line(text: str, name: str) -> str:
+    return re.sub(rf"^[ \t]*{re.escape(name)}[ \t]*=[^\n]*\n?", "", text, flags=re.MULTILINE)
+
+
+def _write(value: Any) -> str:
+    """Return a value in TOML. A JSON string without control characters is one of TOML, too."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_write(key)} = {_write(each)}" for key, each in value.items()) + " }"
+    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
+
+
+def _store(path: Path, text: str) -> None:
+    """Replace the file, if the new text is valid."""
+    try:
+        msgspec.convert(tomllib.loads(text), Settings, strict=False)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as problem:
+        raise InputError(f"The settings in {path} would not be valid: {problem}. Nothing was changed.") from None
+    make_private_folder(path.parent)
+    new = path.with_suffix(".new")
+    new.write_text(text, "utf-8")
+    if path.exists():
+        os.chmod(new, path.stat().st_mode & 0o777)
+    new.replace(path)
