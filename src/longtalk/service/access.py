@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
 KIND = "access_key"
+OWNER = "owner"
+"""The kind of document that exists for each owner that the service has seen, with the owner's name as its key."""
+_MOST_SEEN = 100_000
 _PREFIX = "lt_"
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -115,6 +118,10 @@ class AccessKeys:
         expired = key.expires is not None and key.expires <= now()
         return key if hmac.compare_digest(key.digest, digest) and not expired else None
 
+    def note_owner(self, owner: str) -> None:
+        """Note that an owner uses the service."""
+        self._storage.put(OWNER, owner, b"", expect=0)
+
     def exist(self) -> bool:
         """Return True if there is any key."""
         return bool(self._storage.list_documents(KIND, limit=1))
@@ -127,9 +134,20 @@ class Gate:
         self._settings = settings
         self._keys = keys
         self._jwt = _JwtReader(settings.jwt) if settings.jwt else None
+        self._seen: set[str] = set()
 
     def identify(self, method: str, path: str, headers: Headers) -> Caller:
         """Return the caller of a request. Reads the storage, so it is called in a thread."""
+        caller = self._identify(method, path, headers)
+        if caller.owner not in self._seen:
+            # Retention goes through the owners. Which of them this process has seen need not be complete.
+            self._keys.note_owner(caller.owner)
+            if len(self._seen) >= _MOST_SEEN:
+                self._seen.clear()
+            self._seen.add(caller.owner)
+        return caller
+
+    def _identify(self, method: str, path: str, headers: Headers) -> Caller:
         self._check_origin(method, headers)
         given = headers.get("authorization", "")
         scheme, _, token = given.partition(" ")

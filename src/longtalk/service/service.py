@@ -14,6 +14,7 @@ from longtalk.service.access import AccessKeys, Gate
 from longtalk.service.limits import RateLimiter
 from longtalk.service.models import Models
 from longtalk.service.quotas import Quotas
+from longtalk.service.retention import Retention
 from longtalk.service.run import Run, RunName
 from longtalk.service.runs import LOG_LIFETIME, Runs
 from longtalk.service.settings import Settings, load_credentials
@@ -50,6 +51,7 @@ class Service:
         self.limiter = RateLimiter(settings.limits)
         self.quotas = Quotas(settings.limits, self.storage)
         self.runs = Runs(self.storage)
+        self.retention = Retention(settings.retention, self.store, self.storage)
 
     def open_archive(self, owner: str) -> AsyncArchive:
         """Return the conversations of an owner."""
@@ -78,6 +80,7 @@ class Service:
         while True:
             at = now()
             try:
+                await self.retention.run()
                 await call_store(self.storage, lambda at=at: self.storage.purge(at, logs_before=at - LOG_LIFETIME))  # type: ignore[misc]
             except Exception as problem:
                 _log.warning("what has expired could not be deleted: %s", type(problem).__name__)

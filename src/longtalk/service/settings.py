@@ -61,6 +61,29 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """US dollars in a day (UTC), counted by all processes together. Models without known prices are then refused."""
 
 
+class RetentionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """After how many days without a change conversations are deleted. 0 keeps them."""
+
+    days: float = 0.0
+    chain_days: float = 0.0
+    """For chains of responses that belong to no conversation; 0: as other conversations."""
+
+
+class RetentionSettings(RetentionRule, frozen=True, forbid_unknown_fields=True):
+    """The rule for all owners, and other rules for some of them."""
+
+    owners: dict[str, RetentionRule] = {}
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is ever deleted."""
+        return any(rule.days or rule.chain_days for rule in (self, *self.owners.values()))
+
+    def find(self, owner: str) -> RetentionRule:
+        """Return the rule for an owner."""
+        return self.owners.get(owner, self)
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """All settings of the service."""
 
@@ -77,6 +100,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Whether clients may name any `provider:model`, besides the names in `models`."""
     jwt: JwtSettings | None = None
     limits: Limits = Limits()
+    retention: RetentionSettings = RetentionSettings()
     cors_origins: list[str] = []
     allowed_hosts: list[str] = []
     """Names besides those of this machine under which clients on it may address the service."""
@@ -100,7 +124,7 @@ def load_settings(path: Path | None = None, **flags: Any) -> Settings:
     values = _read_toml(source, must_exist=path is not None)
     for field in msgspec.structs.fields(Settings):
         given = os.environ.get(ENVIRONMENT + field.name.upper())
-        if given is not None and field.name not in ("models", "jwt", "limits"):
+        if given is not None and field.name not in ("models", "jwt", "limits", "retention"):
             values[field.name] = [each for each in given.split(",") if each] if "list" in str(field.type) else given
     values |= {name: value for name, value in flags.items() if value is not None}
     try:

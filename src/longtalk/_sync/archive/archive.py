@@ -20,6 +20,7 @@ from longtalk.archive.history import HistoryEntry, parse_terms, to_history
 from longtalk.archive.metrics import Metrics, build_metrics
 from longtalk.archive.redaction import REDACTED, replace_content
 from longtalk._sync.branches.branch import Branch
+from longtalk.branches.expire import expire
 from longtalk.context.costs import CostReceipt, Meter, complete_receipts
 from longtalk.context.epochs import Epoch
 from longtalk.context.manifest import restore_runs
@@ -353,6 +354,11 @@ class Archive:
         receipt: DeletionReceipt | None = self._call(self.store.delete, conversation)
         if receipt is None:
             raise _not_found_error(conversation)
+        return receipt
+
+    def expire(self, conversation: str, *, before: int) -> DeletionReceipt | None:
+        """Delete a conversation, unless it was changed at or after `before` (ms since 1970) or a turn runs on it."""
+        receipt: DeletionReceipt | None = self._call(partial(expire, self.store), conversation, before)
         return receipt
 
     def _call(self, method: Callable[..., Any], conversation: str, *args: Any) -> Any:
