@@ -24,7 +24,14 @@ BODIES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("POST", "/v1/responses"): [
         {"model": "m", "input": "Hi.", "previous_response_id": "{response}"},
         {"model": "m", "input": "Hi.", "conversation": "{conversation}"},
+        {"model": "m", "input": "Hi.", "previous_response_id": "{response}", "store": False},
+        {"model": "m", "input": "Hi.", "conversation": "{conversation}", "store": False},
     ],
+    ("POST", "/v1/responses/input_tokens"): [
+        {"model": "m", "input": "Hi.", "previous_response_id": "{response}"},
+        {"model": "m", "input": "Hi.", "conversation": "{conversation}"},
+    ],
+    ("POST", "/v1/responses/compact"): [{"model": "m", "previous_response_id": "{response}"}],
     ("POST", "/v1/chat/completions"): [
         {"model": "m", "messages": [{"role": "user", "content": "Hi."}], "conversation": "{conversation}"}
     ],

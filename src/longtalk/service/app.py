@@ -20,7 +20,7 @@ from longtalk.providers.base import AsyncProvider
 from longtalk.service.access import Caller
 from longtalk.service.errors import ApiError, from_error, not_found
 from longtalk.service.http import json_response
-from longtalk.service.openai import chat, conversations, models, responses
+from longtalk.service.openai import chat, context, conversations, models, responses
 from longtalk.service.service import Service
 from longtalk.service.settings import Settings, load_settings
 from longtalk.service.storage.protocol import Storage
@@ -32,6 +32,7 @@ _log = logging.getLogger("longtalk")
 
 ENDPOINTS: tuple[tuple[str, str, Endpoint], ...] = (
     *chat.ENDPOINTS,
+    *context.ENDPOINTS,
     *responses.ENDPOINTS,
     *conversations.ENDPOINTS,
     *models.ENDPOINTS,

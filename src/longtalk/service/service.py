@@ -9,6 +9,7 @@ from typing import Any
 
 from longtalk._util.concurrency import call_store
 from longtalk.archive.archive import AsyncArchive
+from longtalk.chat.chat import Compaction
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.access import AccessKeys, Gate
 from longtalk.service.limits import RateLimiter
@@ -17,10 +18,11 @@ from longtalk.service.quotas import Quotas
 from longtalk.service.retention import Retention
 from longtalk.service.run import Run, RunName
 from longtalk.service.runs import LOG_LIFETIME, Runs
+from longtalk.service.sealing import StateSealer
 from longtalk.service.settings import Settings, load_credentials
 from longtalk.service.storage.factory import open_storage
 from longtalk.service.storage.protocol import Storage
-from longtalk.service.turns import TurnOrder, open_stream
+from longtalk.service.turns import TurnOrder, compact, open_stream
 from longtalk.stores import open_default_store, open_store
 from longtalk.stores.base import Store
 from longtalk.transcript.transcript import now
@@ -52,6 +54,7 @@ class Service:
         self.quotas = Quotas(settings.limits, self.storage)
         self.runs = Runs(self.storage)
         self.retention = Retention(settings.retention, self.store, self.storage)
+        self.sealer = StateSealer(self.storage)
 
     def open_archive(self, owner: str) -> AsyncArchive:
         """Return the conversations of an owner."""
@@ -74,6 +77,16 @@ class Service:
         """Return the stream of a turn, whose model calls are counted."""
         options = {**order.model.options, **order.options}
         return await open_stream(order, self.store, on_event=self.quotas.observe(order.owner, order.model, options))
+
+    async def compact(self, order: TurnOrder) -> Compaction:
+        """Shorten what was said before a turn. A model call for a summary is counted, and limited like a turn."""
+        self.limiter.check_turns(self.runs.count_active(order.owner))
+        await self.quotas.check(order.owner)
+        options = {**order.model.options, **order.options}
+        try:
+            return await compact(order, on_event=self.quotas.observe(order.owner, order.model, options))
+        finally:
+            await self.quotas.store(order.owner)
 
     async def clean_up(self) -> None:
         """Delete what has expired, now and every ten minutes."""

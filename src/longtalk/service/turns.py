@@ -15,11 +15,13 @@ from longtalk._util import json_bytes
 from longtalk._util.concurrency import call_store
 from longtalk.branches.append import append_turns
 from longtalk.branches.branch import AsyncBranch
-from longtalk.chat.chat import AsyncChat
+from longtalk.branches.operations import read_until
+from longtalk.chat.chat import AsyncChat, Compaction
 from longtalk.conversation.conversation import AsyncConversation
 from longtalk.conversation.request import TurnRequest
 from longtalk.errors import InputError
 from longtalk.observation import OnEvent
+from longtalk.policies import KeepAll
 from longtalk.service.errors import ApiError
 from longtalk.service.models import ServedModel
 from longtalk.state import codec
@@ -28,9 +30,9 @@ from longtalk.tokens import counter_for
 from longtalk.tools import Tool
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.transfer.append import append_messages, read_messages
-from longtalk.turn.message import ParsedMessage, ToolOutput
+from longtalk.turn.message import OpenAIToolOutput, ParsedMessage, ToolOutput
 from longtalk.turn.stream import AsyncStream
-from longtalk.wires import HTTP_WIRES
+from longtalk.wires import HTTP_WIRES, NAMES
 from longtalk.wires.convert import list_lost_content
 from longtalk.wires.entries import view_entry
 
@@ -51,6 +53,8 @@ class TurnOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The type or JSON Schema that the answer must match; None for text."""
     conversation: str | None = None
     """Where the turn is kept; None keeps nothing."""
+    state: bytes | None = None
+    """What was said before: by the conversation of a turn that is not kept, or by a compaction item of the input."""
     branch: str = MAIN
     after: str | None = None
     """The turn that this one follows, on a branch of its own if others follow it already."""
@@ -73,7 +77,7 @@ def read_input(order: TurnOrder) -> TurnInput:
     last = max((i for i, fields in enumerate(natives) if _is_answer(fields)), default=-1)
     history, new = tuple(order.messages[: last + 1]), order.messages[last + 1 :]
     if not new:
-        if history or order.conversation is None:
+        if history or (order.conversation is None and order.state is None):
             raise ApiError(400, "There is no new message after the last answer.", param=_PARAM[order.wire])
         return TurnInput((), None)
     outputs = [each for each in new if _is_result(json_bytes.fields(each))]
@@ -99,12 +103,13 @@ async def open_stream(order: TurnOrder, store: Store, *, on_event: OnEvent | Non
     system = model.system or None if order.system is None else order.system
     counter = counter_for(model.provider.label)
     if order.conversation is None:
-        chat = AsyncChat(model.provider, policy=model.policy, on_event=on_event)
-        state = None
-        if given.history:
-            state = codec.encode(append_messages(Transcript(), _read_history(order, given), counter))
-        return chat.stream(
-            given.message, state=state, system=system, tools=order.tools, options=options, output=order.output
+        return AsyncChat(model.provider, policy=model.policy, on_event=on_event).stream(
+            given.message,
+            state=read_state_before(order, given),
+            system=system,
+            tools=order.tools,
+            options=options,
+            output=order.output,
         )
     talk = AsyncConversation(
         order.conversation,
@@ -115,9 +120,9 @@ async def open_stream(order: TurnOrder, store: Store, *, on_event: OnEvent | Non
         policy=model.policy,
         on_event=on_event,
     )
-    if given.history and not await _has_turn(order, store):
+    if (given.history or order.state) and not await _has_turn(order, store):
         branch = AsyncBranch(store, order.owner, order.conversation, order.branch, model.policy)
-        said = _read_history(order, given)
+        said = [*(codec.decode(order.state, wires=NAMES) if order.state else ()), *_read_history(order, given)]
         await append_turns(branch, lambda before: append_messages(before, said, counter))
     request = TurnRequest(
         message=given.message,
@@ -132,8 +137,55 @@ async def open_stream(order: TurnOrder, store: Store, *, on_event: OnEvent | Non
     return talk.start(request)
 
 
+def read_state_before(order: TurnOrder, given: TurnInput) -> bytes | None:
+    """Return the state of what was said before the new message of a turn that is not kept; None for nothing."""
+    if not given.history:
+        return order.state
+    before = codec.decode(order.state, wires=NAMES) if order.state else Transcript()
+    counter = counter_for(order.model.provider.label)
+    try:
+        return codec.encode(append_messages(before, _read_history(order, given), counter))
+    except InputError as problem:
+        raise ApiError(400, str(problem), param=_PARAM[order.wire]) from None
+
+
+async def read_state(store: Store, owner: str, conversation: str, branch: str, turn: str | None = None) -> bytes | None:
+    """Return what was said in a conversation, to its end or up to a turn, as a state; None if it is empty."""
+    said = await read_until(AsyncBranch(store, owner, conversation, branch, KeepAll()), turn)
+    return codec.encode(said) if len(said) else None
+
+
+async def count_tokens(order: TurnOrder) -> int:
+    """Return the number of tokens of the request that a turn would send first. Nothing is sent or kept."""
+    model, given = order.model, read_input(order)
+    return await AsyncChat(model.provider, policy=model.policy).count_tokens(
+        given.message,
+        state=read_state_before(order, given),
+        system=model.system or None if order.system is None else order.system,
+        tools=order.tools,
+        options={**model.options, **order.options},
+        output=order.output,
+    )
+
+
+async def compact(order: TurnOrder, *, on_event: OnEvent | None) -> Compaction:
+    """Shorten what was said before, and what the input adds to it, by the policy of the model."""
+    model = order.model
+    said = msgspec.structs.replace(order, messages=())
+    state = read_state_before(said, TurnInput(tuple(order.messages), None))
+    if state is None:
+        raise ApiError(400, "There is nothing to compact.", param=_PARAM[order.wire])
+    system = model.system or None if order.system is None else order.system
+    options = {**model.options, **order.options}
+    return await AsyncChat(model.provider, policy=model.policy, on_event=on_event).compact(
+        state=state, system=system, tools=order.tools, options=options
+    )
+
+
 def _read_history(order: TurnOrder, given: TurnInput) -> list[Entry]:
     """Return the entries of what the client says was said before."""
+    if not given.history:
+        return []
     try:
         return read_messages(given.history, HTTP_WIRES[order.wire])
     except InputError as problem:
@@ -169,10 +221,6 @@ def _read_output(native: bytes, order: TurnOrder) -> ToolOutput:
     seen = view_entry(entry)
     value = json_bytes.value(native)
     parts = value.get("output", value.get("content"))
-    others = (
-        [part for part in parts if part.get("type") not in ("input_text", "text")] if isinstance(parts, list) else []
-    )
-    if others:
-        kind = others[0].get("type")
-        raise ApiError(400, f"The result of {seen.call_id!r} can have text only here, not {kind!r}.", param="input")
+    if isinstance(parts, list) and any(part.get("type") not in ("input_text", "text") for part in parts):
+        return OpenAIToolOutput(seen.call_id, parts)
     return ToolOutput(seen.call_id, seen.text)

@@ -31,6 +31,10 @@ class ToolOutput(msgspec.Struct, frozen=True):
     error: bool = False
 
 
+class OpenAIToolOutput(ToolOutput, frozen=True):
+    """A result whose parts are in OpenAI's format, whatever provider made the call. They are converted if necessary."""
+
+
 class ParsedMessage(msgspec.Struct, frozen=True):
     """A message that was already converted to entries, possibly on another wire than the provider's.
 

@@ -9,7 +9,8 @@ from longtalk._util import json_bytes
 from longtalk.errors import InputError
 from longtalk.tools import Toolbox
 from longtalk.transcript.transcript import Entry, Transcript, now
-from longtalk.turn.message import ParsedMessage, ToolOutput, describe_wrong_part
+from longtalk.turn.message import OpenAIToolOutput, ParsedMessage, ToolOutput, describe_wrong_part
+from longtalk.wires.convert import convert_parts
 from longtalk.wires.pairing import find_answer_wire, find_open_calls
 from longtalk.wires.protocol import Wire
 from longtalk.wires.views import ToolCallView
@@ -67,7 +68,7 @@ def parse_outputs(
     missing: list[ToolCallView] = []
     for call in find_open_calls(transcript):
         if found := given.get(call.id):
-            entries.append(_make_result(found.pop(0), call, find_answer_wire(transcript, wire)))
+            entries.append(_make_result(found.pop(0), call, find_answer_wire(transcript, wire), wire))
         elif call in waiting:
             missing.append(call)
     unknown = [output for left in given.values() for output in left]
@@ -83,8 +84,14 @@ def parse_outputs(
     return entries
 
 
-def _make_result(output: ToolOutput, call: ToolCallView, wire: Wire) -> Entry:
+def _make_result(output: ToolOutput, call: ToolCallView, wire: Wire, reader: Wire) -> Entry:
+    """Return a result as an entry on `wire`. `reader` is the wire of the provider that reads it now."""
     content = output.content
+    if isinstance(output, OpenAIToolOutput) and not isinstance(content, str):
+        content = convert_parts([part for part in content if isinstance(part, Mapping)], wire)
+        if wire.name != reader.name and not all(isinstance(part, str) for part in content):
+            where = f"from {wire.name} to {reader.name}"
+            raise InputError(f"The result of {call.id!r} has images, which can't move {where}.")
     if not isinstance(content, str):
         if not isinstance(content, list | tuple):
             raise InputError(

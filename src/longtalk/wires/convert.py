@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from longtalk._util import json_bytes
+from longtalk.errors import InputError
 from longtalk.transcript.pack import Entry
 from longtalk.wires.describe import list_hidden_parts
 from longtalk.wires.entries import view_entry
@@ -167,6 +168,17 @@ def _image_from_url(url: str) -> Image | None:
     if found:
         return Image(found[1] or "image/png", data=found[2])
     return Image("image/*", url=url) if url else None
+
+
+def convert_parts(parts: Iterable[Mapping[str, Any]], to: Wire) -> list[Any]:
+    """Return texts and images in OpenAI's format as parts of the wire `to`. Raises `InputError` for other parts."""
+    converted: list[Any] = []
+    for each in parts:
+        part = _read_part(each)
+        if part is None:
+            raise InputError(f"A part of the type {_name_type(each)!r} can't be sent over {to.name}.")
+        converted.append(part if isinstance(part, str) else render_part(to, part))
+    return converted
 
 
 def render_part(to: Wire, part: Part) -> Any:

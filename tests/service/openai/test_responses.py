@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from longtalk.testing import AsyncScripted, says
+from longtalk.testing import AsyncScripted, says, validate
 from longtalk.wires import HTTP_WIRES
 from tests.service.conftest import Serve
 
@@ -153,6 +153,70 @@ def test_what_is_not_to_be_stored_is_not(serve: Serve) -> None:
         client.responses.retrieve(made.id)
 
 
+@pytest.mark.parametrize("wire", HTTP_WIRES)
+def test_a_response_that_is_not_stored_can_follow_a_stored_one(serve: Serve, wire: str) -> None:
+    provider = scripted("Hello, Ada.", "Two.", "You are Ada.", "Three.", wire=wire)
+    served = serve(m=provider)
+    client = served.client()
+    first = client.responses.create(model="m", input="I'm Ada.")
+    second = client.responses.create(model="m", input="2", previous_response_id=first.id)
+    before = served.service.store.conversations("")
+    apart = client.responses.create(model="m", input="Who am I?", previous_response_id=first.id, store=False)
+    assert (apart.output_text, apart.previous_response_id) == ("You are Ada.", first.id)
+    assert b"I'm Ada." in provider.requests[2]
+    assert b"Two." not in provider.requests[2]
+    assert served.service.store.conversations("") == before
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(apart.id)
+    with pytest.raises(openai.BadRequestError):
+        client.responses.create(model="m", input="3", previous_response_id=apart.id)
+    client.responses.create(model="m", input="3", previous_response_id=second.id)
+    assert b"Who am I?" not in provider.requests[3]
+
+
+def test_a_response_that_is_not_stored_can_follow_a_conversation(serve: Serve) -> None:
+    provider = scripted("You are Ada.", "Hello.")
+    served = serve(m=provider)
+    client: Any = served.client()
+    talk = client.conversations.create(items=[{"role": "user", "content": "I'm Ada."}])
+    client.responses.create(model="m", input="Who am I?", conversation=talk.id, store=False)
+    assert b"I'm Ada." in provider.requests[0]
+    assert len(client.conversations.items.list(talk.id).data) == 1
+    empty = client.conversations.create()
+    client.responses.create(model="m", input="Hi.", conversation=empty.id, store=False)
+    assert client.conversations.items.list(empty.id).data == []
+
+
+IMAGE = [
+    {"type": "input_text", "text": "the bill"},
+    {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo=", "detail": "auto"},
+]
+
+
+@pytest.mark.parametrize("wire", ["openai-responses", "anthropic", "gemini"])
+def test_images_in_results_reach_the_provider_in_its_form(serve: Serve, wire: str) -> None:
+    provider = AsyncScripted(
+        says(None, calls=[("c1", "pay", {})], wire=wire), says("A bill.", wire=wire), wire=HTTP_WIRES[wire]
+    )
+    client: Any = serve(m=provider).client()
+    asked = client.responses.create(model="m", input="Show.", tools=[PAY])
+    result = {"type": "function_call_output", "call_id": asked.output[0].call_id, "output": IMAGE}
+    client.responses.create(model="m", input=[result], tools=[PAY], previous_response_id=asked.id)
+    validate(provider.requests[1], wire=wire)
+    assert b"iVBORw0KGgo=" in provider.requests[1]
+    assert b"the bill" in provider.requests[1]
+
+
+@pytest.mark.parametrize(("wire", "other"), [("openai-chat", "openai-chat"), ("anthropic", "gemini")])
+def test_images_in_results_that_a_provider_can_not_read_are_refused(serve: Serve, wire: str, other: str) -> None:
+    asks = AsyncScripted(says(None, calls=[("c1", "pay", {})], wire=wire), wire=HTTP_WIRES[wire])
+    client: Any = serve(one=asks, two=scripted("No.", wire=other)).client()
+    asked = client.responses.create(model="one", input="Show.", tools=[PAY])
+    result = {"type": "function_call_output", "call_id": asked.output[0].call_id, "output": IMAGE}
+    with pytest.raises(openai.BadRequestError):
+        client.responses.create(model="two", input=[result], tools=[PAY], previous_response_id=asked.id)
+
+
 def test_earlier_messages_can_come_with_the_input(serve: Serve) -> None:
     provider = scripted("Ada.", "Still Ada.")
     client: Any = serve(m=provider).client()
@@ -197,7 +261,13 @@ def test_a_part_that_the_provider_can_not_read_is_refused(serve: Serve) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("top_logprobs", 3), ("prompt", {"id": "p"}), ("tools", [{"type": "web_search"}]), ("nonsense", 1)],
+    [
+        ("include", ["web_search_call.results"]),
+        ("top_logprobs", 3),
+        ("prompt", {"id": "p"}),
+        ("tools", [{"type": "web_search"}]),
+        ("nonsense", 1),
+    ],
 )
 def test_what_the_provider_can_not_do_is_refused_by_name(serve: Serve, field: str, value: Any) -> None:
     client = serve(m=scripted(wire="anthropic")).client()

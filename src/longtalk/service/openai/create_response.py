@@ -8,12 +8,16 @@ from typing import Any, Literal
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.errors import ToolError
+from longtalk.errors import InputError, ToolError
+from longtalk.policies import Combine, Policy, Summarize
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
 from longtalk.service.openai.options import to_provider_options
 from longtalk.tools import Tool, external_tool
 
+_ENCRYPTED = "reasoning.encrypted_content"
+_INCLUDED = (_ENCRYPTED, "message.input_image.image_url")
+"""What `include` may name. Images of the input are always part of it."""
 _MOST_METADATA = 16
 _LONGEST_METADATA_KEY = 64
 _LONGEST_METADATA_VALUE = 512
@@ -76,10 +80,33 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             )
         if self.background and not self.is_stored:
             raise ApiError(400, "A background response must be stored: leave `store` out.", param="background")
-        for name in ("prompt", "context_management"):
-            if getattr(self, name):
-                raise ApiError(400, f"`{name}` is not supported here.", param=name, code="unsupported_parameter")
+        if self.prompt:
+            raise ApiError(400, "`prompt` is not supported here.", param="prompt", code="unsupported_parameter")
+        for name in self.include or ():
+            if name not in _INCLUDED:
+                known = " and ".join(map(repr, _INCLUDED))
+                raise ApiError(400, f"`include` can't have {name!r} here, only {known}.", param="include")
         check_metadata(self.metadata)
+
+    @property
+    def wants_encrypted(self) -> bool:
+        """Whether reasoning items are to have what the provider has encrypted."""
+        return _ENCRYPTED in (self.include or ())
+
+    def choose_policy(self, policy: Policy) -> Policy:
+        """Return the policy of the turn: that of the model, with the limit that `context_management` adds."""
+        for number, each in enumerate(self.context_management or ()):
+            where = f"context_management[{number}]"
+            if each.get("type") != "compaction":
+                raise ApiError(400, "Context is managed by 'compaction' only here.", param=f"{where}.type")
+            threshold = each.get("compact_threshold")
+            if threshold is None:
+                continue
+            try:
+                policy = Combine(policy, Summarize(threshold))
+            except InputError as problem:
+                raise ApiError(400, str(problem), param=f"{where}.compact_threshold") from None
+        return policy
 
     def read_input(self) -> list[bytes]:
         """Return the input as items."""

@@ -1,0 +1,207 @@
+"""A response as a turn: where it is made, what it is made from, and the run that makes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk._util.concurrency import call_store
+from longtalk.errors import BadState
+from longtalk.events import Done, Started
+from longtalk.reply import TurnReply
+from longtalk.service.access import Caller
+from longtalk.service.errors import ApiError, from_error
+from longtalk.service.ids import ResponseId, new_conversation_id, new_key, parse_response_id
+from longtalk.service.openai.create_response import CreateResponse
+from longtalk.service.openai.items import Item, to_output_items
+from longtalk.service.openai.response_events import ResponseEvents
+from longtalk.service.openai.response_object import find_status, make_response
+from longtalk.service.openai.stored_responses import find_response
+from longtalk.service.run import Run, RunName
+from longtalk.service.service import Service
+from longtalk.service.turns import TurnOrder, read_state
+from longtalk.transcript.transcript import now
+from longtalk.turn.stream import AsyncStream
+
+COMPACTION = "compaction"
+"""The type of the item that stands for a conversation that was compacted."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where a response is made: its id, and what it follows."""
+
+    id: ResponseId
+    is_stored: bool
+    after: str | None = None
+    """The turn that it follows, on the branch `branch`."""
+    branch: str = "main"
+    state: bytes | None = None
+    """What was said before, for a response that is not stored."""
+    is_new: bool = False
+    """Whether nothing was said before."""
+
+
+async def find_target(service: Service, caller: Caller, given: CreateResponse, seed: str = "") -> Target:
+    """Return where the response of a request is made. Raises `ApiError` if what it is to follow is not there."""
+    key, store, owner = new_key(seed), service.store, caller.owner
+    if given.previous_response_id is not None:
+        previous = parse_response_id(given.previous_response_id)
+        stored = await find_response(store, owner, previous) if previous else None
+        if previous is None or stored is None:
+            raise previous_not_found(given.previous_response_id)
+        if given.is_stored:
+            return Target(ResponseId(previous.conversation, key), True, stored.turn.id, stored.branch)
+        state = await read_state(store, owner, previous.conversation, stored.branch, stored.turn.id)
+        return Target(_new_target_id(key), False, state=state)
+    conversation = given.conversation_id
+    if conversation is not None:
+        info = await call_store(store, lambda: store.info(owner, conversation))
+        if info is None:
+            raise ApiError(404, f"Conversation {conversation!r} not found.", param="conversation", code="not_found")
+        if given.is_stored:
+            return Target(ResponseId(conversation, key), True)
+        return Target(_new_target_id(key), False, state=await read_state(store, owner, conversation, "main"))
+    return Target(_new_target_id(key, seed), given.is_stored, is_new=True)
+
+
+def previous_not_found(name: str) -> ApiError:
+    """Return the error for a previous response that the caller does not have."""
+    return ApiError(
+        400,
+        f"Previous response with id {name!r} not found.",
+        param="previous_response_id",
+        code="previous_response_not_found",
+    )
+
+
+def _new_target_id(key: str, seed: str = "") -> ResponseId:
+    return ResponseId(new_conversation_id(chain=True, seed=seed), key)
+
+
+async def make_order(service: Service, caller: Caller, given: CreateResponse, target: Target) -> TurnOrder:
+    """Return the turn that a request asks for."""
+    model = service.models.find(given.model, allowed=caller.models)
+    model = msgspec.structs.replace(model, policy=given.choose_policy(model.policy))
+    messages, state = await _split_compaction(service, caller, given.read_input(), target)
+    return TurnOrder(
+        owner=caller.owner,
+        model=model,
+        wire="openai-responses",
+        messages=messages,
+        system=given.instructions,
+        tools=given.make_tools(),
+        options=given.make_options(model.provider),
+        output=given.read_output_schema(),
+        conversation=target.id.conversation if target.is_stored else None,
+        branch=target.branch,
+        state=state,
+        after=target.after,
+        key=target.id.key,
+        meta={"response": {**given.to_echo(), "model": model.name}},
+    )
+
+
+async def _split_compaction(
+    service: Service, caller: Caller, items: list[bytes], target: Target
+) -> tuple[list[bytes], bytes | None]:
+    """Return the items after the last compaction item, and the state that it holds.
+
+    Without one, return all items, and what the target says was said before.
+    """
+    places = [i for i, item in enumerate(items) if json_bytes.fields(item).get("type") == b'"compaction"']
+    if not places:
+        return items, target.state
+    where = f"input[{places[-1]}]"
+    if not target.is_new:
+        raise ApiError(
+            400,
+            "A compaction item stands for all that was said: leave `previous_response_id` and `conversation` out.",
+            param=where,
+        )
+    content = json_bytes.value(items[places[-1]]).get("encrypted_content")
+    try:
+        state = await service.sealer.open(content if isinstance(content, str) else "", caller.owner, COMPACTION)
+    except BadState:
+        # Whose it is and what is wrong with it must not be told apart.
+        raise ApiError(400, "This compaction item can't be read here.", param=where, code="invalid_value") from None
+    return items[places[-1] + 1 :], state
+
+
+async def start_run(
+    service: Service, caller: Caller, given: CreateResponse, target: Target, *, is_new: bool = True, logs: bool
+) -> Run:
+    """Start the run of a response, or find it if an equal request has started it."""
+    order = await make_order(service, caller, given, target)
+    name = RunName(caller.owner, str(target.id))
+
+    async def play(run: Run) -> Item:
+        stream = await service.open_stream(order)
+        return await _play(run, stream, str(target.id), order, given.to_echo(), encrypted=given.wants_encrypted)
+
+    running = None if is_new else service.runs.find(name)
+    return running or await service.start_run(name, play, logs=logs)
+
+
+async def _play(
+    run: Run,
+    stream: AsyncStream[Any],
+    id: str,  # noqa: A002
+    order: TurnOrder,
+    echo: Mapping[str, Any],
+    *,
+    encrypted: bool,
+) -> Item:
+    """Play a turn, and render its events. Return the response."""
+    events: ResponseEvents | None = None
+    created, model, tools = now(), order.model.name, [tool.name for tool in order.tools]
+
+    def begin(turn: str) -> ResponseEvents:
+        made = ResponseEvents(id, turn, model=model, echo=echo, tools=tools, created=created)
+        run.emit(*made.begin())
+        return made
+
+    try:
+        async for event in stream:
+            if type(event) is Started:
+                events = begin(event.turn)
+                continue
+            if events is None:
+                events = begin(stream.reply.turn_id)
+            if type(event) is Done:
+                break
+            run.emit(*events.feed(event))
+    except asyncio.CancelledError:
+        if not run.cancelled:
+            raise
+    except Exception as problem:
+        if events is None:
+            raise
+        error = from_error(problem)
+        run.emit(*events.end("failed", error=error, usage=_read_usage(stream)))
+        raise
+    reply: TurnReply = stream.reply
+    if events is None:
+        events = begin(reply.turn_id)
+    status, reason = ("cancelled", None) if run.cancelled else find_status(reply._draft.turn)
+    refusal = reply.message.refusal if reply.message is not None and not reply.text else ""
+    run.emit(*events.end(status, usage=reply.usage, reason=reason, refusal=refusal))
+    return make_response(
+        id,
+        model=model,
+        created=created,
+        echo=echo,
+        status=status,
+        output=to_output_items(reply.entries, reply.turn_id, tools=tools, encrypted=encrypted),
+        usage=reply.usage,
+        reason=reason,
+        completed=now() if status == "completed" else None,
+    )
+
+
+def _read_usage(stream: AsyncStream[Any]) -> Any:
+    reply: TurnReply = stream.reply
+    return reply.usage

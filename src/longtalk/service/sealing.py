@@ -1,0 +1,50 @@
+"""States that clients keep for the service: sealed, so that a client can neither read nor change them.
+
+The key is made once and kept in the storage, so that all processes open what any of them has sealed. What was sealed
+for one owner can't be opened for another.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from longtalk._util.concurrency import call_store
+from longtalk.errors import BadState
+from longtalk.service.storage.protocol import Storage
+from longtalk.state.sealing import Seal
+
+_KIND = "seal_key"
+_NAME = "1"
+
+
+class StateSealer:
+    """Seals and opens the states of owners."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._seal: Seal | None = None
+
+    async def close(self, state: bytes, owner: str, purpose: str) -> str:
+        """Return a state as sealed text. It can be opened for the same owner and purpose only."""
+        seal = await self._find_seal()
+        return base64.b64encode(seal.close_encoded(state, owner=owner, conversation=purpose)).decode()
+
+    async def open(self, text: str, owner: str, purpose: str) -> bytes:
+        """Return the state in a sealed text. Raises `BadState` for anything else."""
+        try:
+            sealed = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise BadState("This is not a sealed state.", reason="not_sealed", state=b"") from None
+        return (await self._find_seal()).open(sealed, owner=owner, conversation=purpose)
+
+    async def _find_seal(self) -> Seal:
+        if self._seal is None:
+            self._seal = await call_store(self._storage, self._read_seal)
+        return self._seal
+
+    def _read_seal(self) -> Seal:
+        found = self._storage.get(_KIND, _NAME)
+        while found is None:
+            found = self._storage.put(_KIND, _NAME, Seal.new_key(), expect=0) or self._storage.get(_KIND, _NAME)
+        return Seal({_NAME: found.value})
