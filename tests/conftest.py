@@ -53,16 +53,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     `make test` runs the async tests from which the twins are generated.
     """
-    deselected = []
+    selected, deselected = [], []
     for item in items:
         twin, rest = item.path.is_relative_to(TWINS), item.get_closest_marker("rest") is not None
         if twin or rest:
             item.add_marker(pytest.mark.slow)
-        if twin and rest:
-            deselected.append(item)
+        (deselected if twin and rest else selected).append(item)
     if deselected:
         config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if item not in set(deselected)]
+        items[:] = selected
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

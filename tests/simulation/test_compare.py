@@ -332,7 +332,7 @@ def weight(setup: ReplaySetup, moments: frozenset[int]) -> float:
     return SimulatedRun(policy="", model="", calls=calls, ratios=setup.model.ratios).weight
 
 
-@examples(25, 37)
+@examples(8, 37)
 @given(
     st.lists(st.tuples(st.integers(1, 80), st.integers(1, 1_500)), min_size=4, max_size=8),
     pauses,

@@ -144,6 +144,7 @@ def test_the_same_file_has_one_engine_however_it_is_named(model: str, monkeypatc
     assert get_engine(os.path.basename(model)) is first
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_engine")
 def test_threads_that_ask_at_once_get_the_same_engine(model: str) -> None:
     got: list[Engine] = []
@@ -185,6 +186,7 @@ def test_an_engine_that_died_is_replaced(model: str) -> None:
     assert answers(second)
 
 
+@pytest.mark.slow
 def test_stopping_in_the_middle_of_an_answer_is_clean(model: str) -> None:
     running = get_engine(model)
     body = {"messages": [{"role": "user", "content": "Count to a thousand."}], "max_tokens": 400, "stream": True}
@@ -215,6 +217,7 @@ def test_an_engine_ends_when_its_program_is_killed(model: str) -> None:
     assert soon(lambda: not is_alive(pid))
 
 
+@pytest.mark.slow
 @posix
 def test_an_engine_ends_when_its_program_is_killed_while_a_forked_copy_lives(model: str) -> None:
     then = """
@@ -234,6 +237,7 @@ time.sleep(600)
     assert soon(lambda: not is_alive(copy))
 
 
+@pytest.mark.slow
 @posix
 def test_a_forked_copy_has_its_own_engine_and_leaves_the_original_alone(model: str) -> None:
     then = f"""
@@ -255,6 +259,7 @@ print("original", mine.pid, again.pid, again.is_alive(), status, flush=True)
     assert soon(lambda: not is_alive(int(other)))
 
 
+@pytest.mark.slow
 @posix
 def test_ctrl_c_does_not_reach_the_engine(model: str) -> None:
     then = """
@@ -385,6 +390,7 @@ def test_the_program_itself_never_loads_the_engine(model: str) -> None:
         assert heard(program) == ["False"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_engine")
 def test_the_engine_says_nothing_on_the_terminal(model: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert answers(get_engine(model))

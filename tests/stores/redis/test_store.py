@@ -46,13 +46,14 @@ from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.transcript import Record, Turn, link_entries, new_id
 from longtalk.transfer.copy import copy_conversations
 from tests.support import redis_server
+from tests.support.matrix import thin
 from tests.support.properties import holds
 
 # The threads of the forked processes do nothing.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 ME = "me"
-KINDS = ["single", "cluster"]
+KINDS = thin(["single", "cluster"], "single")
 
 
 class Store(Redis):
