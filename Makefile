@@ -16,9 +16,10 @@ AGENT_PACKAGES := @anthropic-ai/claude-code@2.1.197 @google/gemini-cli@0.61.0 @o
 # Tests start hundreds of processes, and without cached bytecode each of them would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Idle workers take tests from busy ones. COVERAGE=1 measures coverage too, for `make coverage`.
-PYTEST = $(if $(COVERAGE),COVERAGE_FILE=$(CURDIR)/.coverage-$@ )$(BIN)/pytest -n $(JOBS) --dist worksteal --durations=12 \
-	$(if $(COVERAGE),--cov --cov-report= --cov-fail-under=0)
+# Idle workers take tests from busy ones. COVERAGE=1 measures coverage too, for `make coverage`: every process saves its
+# data to a file in a folder.
+PYTEST = $(if $(COVERAGE),rm -rf .coverage-$@ && mkdir .coverage-$@ && COVERAGE_FILE=$(CURDIR)/.coverage-$@/data \
+	$(BIN)/coverage run --parallel-mode -m pytest,$(BIN)/pytest) -n $(JOBS) --dist worksteal --durations=12
 
 .PHONY: setup run serve test test-all soak coverage agents litellm lint format bench clean
 
@@ -80,9 +81,9 @@ test-all: setup
 soak: setup
 	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES),$(if $(SEED),,--minutes 10))
 
-# Report the coverage of both test targets; run them first if their data is missing. `coverage combine` deletes the data.
+# Report the coverage of both test targets; run them first if their data is missing.
 coverage: .coverage-test .coverage-test-all
-	$(BIN)/coverage combine $^
+	$(BIN)/python tools/combine_coverage.py $^
 	$(BIN)/coverage report
 
 .coverage-test .coverage-test-all: .coverage-%:
