@@ -201,11 +201,16 @@ class _JwtReader:
         self._settings = settings
         if any(name.lower() == "none" or name.startswith("HS") for name in settings.algorithms):
             raise InputError("`jwt.algorithms` must be those of public keys, such as RS256.")
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
         try:
-            with open(settings.key_file, encoding="utf-8") as file:
-                self._key = file.read()
+            with open(settings.key_file, "rb") as file:
+                self._key: Any = load_pem_public_key(file.read())
         except OSError as problem:
             raise InputError(f"The key file of `jwt` can't be read: {problem.strerror}.") from None
+        except (ValueError, UnsupportedAlgorithm):
+            raise InputError("The key file of `jwt` has no public key in PEM form.") from None
 
     def read_owner(self, token: str) -> str:
         """Return the owner whom a token names."""
