@@ -50,25 +50,6 @@ def test_a_background_response_is_found_and_cancelled_and_the_chain_goes_on(serv
     assert after.output_text == "Later."
 
 
-def test_a_lost_connection_does_not_end_the_turn_and_the_stream_can_be_resumed(serve: Serve) -> None:
-    provider = Waiting()
-    client = serve(m=provider).client()
-    events: list[Any] = []
-    with client.responses.create(model="m", input="Count.", stream=True) as stream:
-        for event in stream:
-            events.append(event)
-            if event.type == "response.output_text.delta":
-                break
-    provider.go.set()
-    response = events[0].response.id
-    rest: list[Any] = list(client.responses.retrieve(response, stream=True, starting_after=events[-1].sequence_number))
-    numbers = [event.sequence_number for event in (*events, *rest)]
-    assert numbers == list(range(len(numbers)))
-    assert rest[-1].response.output_text == "One two three."
-    again = list(client.responses.retrieve(response, stream=True))
-    assert [event.model_dump() for event in again] == [event.model_dump() for event in (*events, *rest)]
-
-
 def test_a_busy_conversation_is_a_conflict_that_clients_try_again(serve: Serve) -> None:
     provider = Waiting()
     served = serve(m=provider)

@@ -13,7 +13,6 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk._util.concurrency import call_store
-from longtalk.branches.append import append_turns
 from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.operations import read_until
 from longtalk.chat.chat import AsyncChat, Compaction
@@ -23,6 +22,7 @@ from longtalk.errors import InputError
 from longtalk.observation import OnEvent
 from longtalk.policies import KeepAll
 from longtalk.service.errors import ApiError
+from longtalk.service.history import add_history, skip_known
 from longtalk.service.models import ServedModel
 from longtalk.state import codec
 from longtalk.stores.base import MAIN, Store
@@ -120,10 +120,11 @@ async def open_stream(order: TurnOrder, store: Store, *, on_event: OnEvent | Non
         policy=model.policy,
         on_event=on_event,
     )
+    after = order.after
     if (given.history or order.state) and not await _has_turn(order, store):
-        branch = AsyncBranch(store, order.owner, order.conversation, order.branch, model.policy)
         said = [*(codec.decode(order.state, wires=NAMES) if order.state else ()), *_read_history(order, given)]
-        await append_turns(branch, lambda before: append_messages(before, said, counter))
+        talk = await add_history(talk, said, store=store, policy=model.policy, counter=counter, after=after)
+        after = None
     request = TurnRequest(
         message=given.message,
         system=system,
@@ -132,7 +133,7 @@ async def open_stream(order: TurnOrder, store: Store, *, on_event: OnEvent | Non
         output=order.output,
         key=order.key or None,
         meta=order.meta,
-        after=order.after,
+        after=after,
     )
     return talk.start(request)
 
@@ -144,7 +145,8 @@ def read_state_before(order: TurnOrder, given: TurnInput) -> bytes | None:
     before = codec.decode(order.state, wires=NAMES) if order.state else Transcript()
     counter = counter_for(order.model.provider.label)
     try:
-        return codec.encode(append_messages(before, _read_history(order, given), counter))
+        new = skip_known(_read_history(order, given), list(before))
+        return codec.encode(append_messages(before, new, counter) if new else before)
     except InputError as problem:
         raise ApiError(400, str(problem), param=_PARAM[order.wire]) from None
 

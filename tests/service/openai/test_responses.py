@@ -96,17 +96,6 @@ def test_the_client_runs_functions_and_the_chain_goes_on_with_their_results(
     assert client.responses.input_items.list(answer.id).data[0].call_id == call.call_id
 
 
-def test_the_results_of_functions_can_go_to_another_provider(serve: Serve) -> None:
-    asks = AsyncScripted(says(None, calls=[("c1", "pay", {})], wire="anthropic"), wire=HTTP_WIRES["anthropic"])
-    answers = scripted("Paid.", wire="gemini")
-    client: Any = serve(one=asks, two=answers).client()
-    asked = client.responses.create(model="one", input="Pay.", tools=[PAY])
-    result = {"type": "function_call_output", "call_id": "c1", "output": "done"}
-    told = client.responses.create(model="two", input=[result], tools=[PAY], previous_response_id=asked.id)
-    assert told.output_text == "Paid."
-    assert b"done" in answers.requests[0]
-
-
 def test_a_result_and_a_message_can_come_together(serve: Serve) -> None:
     provider = AsyncScripted(says(None, calls=[("c1", "pay", {})]), says("Fine."))
     client: Any = serve(m=provider).client()

@@ -13,6 +13,7 @@ from longtalk._util import json_bytes
 from longtalk.memory.cards.hidden import find_memory_calls, is_hidden
 from longtalk.service.ids import make_entry_item_id, make_item_id
 from longtalk.transcript.transcript import Entry
+from longtalk.turn.memory import RECALL
 from longtalk.wires import WIRES
 from longtalk.wires.convert import CallIdMap, convert_entry
 from longtalk.wires.entries import view_entry
@@ -22,7 +23,7 @@ from longtalk.wires.registry import find_family
 Item = dict[str, Any]
 _RESPONSES = WIRES["openai-responses"]
 _STATUSES = {"interrupted": "incomplete", "length": "incomplete", "filtered": "incomplete"}
-_OWN_TOOLS = ("recall",)
+_OWN_TOOLS = (RECALL,)
 """Tools of the library itself, whose calls a client neither runs nor sees."""
 
 
