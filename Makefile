@@ -11,7 +11,9 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 AGENTS := $(VENV)/agents
 LITELLM := $(VENV)/litellm
+CLIENTS := $(VENV)/clients
 AGENT_PACKAGES := @anthropic-ai/claude-code@2.1.197 @google/gemini-cli@0.61.0 @openai/codex@0.166.0
+CLIENT_PACKAGES := openai@6.49.0 ai@6.0.326 @ai-sdk/openai@3.0.139 @ai-sdk/openai-compatible@2.0.87 zod@4.6.7
 
 # Tests start hundreds of processes, and without cached bytecode each of them would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -21,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(if $(COVERAGE),rm -rf .coverage-$@ && mkdir .coverage-$@ && COVERAGE_FILE=$(CURDIR)/.coverage-$@/data \
 	$(BIN)/coverage run --parallel-mode -m pytest,$(BIN)/pytest) -n $(JOBS) --dist worksteal --durations=12
 
-.PHONY: setup run serve test test-all soak coverage agents litellm lint format bench clean
+.PHONY: setup run serve test test-all soak coverage agents litellm clients lint format bench clean
 
 setup: $(VENV)/ready
 
@@ -70,10 +72,20 @@ $(LITELLM)/ready: $(VENV)/ready constraints-litellm.txt
 	$(LITELLM)/bin/python -m pip install --quiet --constraint constraints-litellm.txt --editable '.[litellm]'
 	@touch $@
 
+# Clients of OpenAI's API that the service is tested with. They are kept apart from the versions that Longtalk needs.
+clients: $(CLIENTS)/ready
+
+$(CLIENTS)/ready: $(AGENTS)/ready constraints-clients.txt Makefile
+	$(BIN)/python -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install --quiet --constraint constraints-clients.txt langchain-openai llm openai-agents 'pydantic-ai-slim[openai]'
+	PATH="$(abspath $(BIN)):$$PATH" npm install --prefix $(CLIENTS) --no-audit --no-fund --loglevel error $(CLIENT_PACKAGES)
+	@touch $@
+
 # The tests that `make test` skips: slow ones, sync twins, all stores and wires, and many examples of each property.
 test-all: setup
 	@$(MAKE) --no-print-directory agents || echo "The agents could not be installed: their tests are skipped."
 	@$(MAKE) --no-print-directory litellm || echo "LiteLLM could not be installed: its tests are skipped."
+	@$(MAKE) --no-print-directory clients || echo "The clients could not be installed: their tests are skipped."
 	$(PYTEST) -m 'slow or hypothesis' --hypothesis-profile thorough
 
 # Play random worlds with faults for some minutes, and stop at the first broken promise. `make soak SEED=7` plays the

@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from longtalk.errors import StoreError
+from longtalk.errors import RequestRefused, StoreError
 from longtalk.service.access import AccessKeys
 from longtalk.service.storage.in_memory import InMemoryStorage
 from longtalk.stores.base import BranchHead, Commit
@@ -37,7 +37,10 @@ class Checked(AsyncScripted):
         super().__init__(*steps, wire=HTTP_WIRES[wire])
 
     def _take_step(self, body: bytes) -> Step:
-        validate(body, wire=self.wire.name)
+        try:
+            validate(body, wire=self.wire.name)
+        except AssertionError as problem:
+            raise RequestRefused(f"{problem} The request is {body[:2000]!r}.") from None
         return super()._take_step(body)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import openai
@@ -11,6 +12,7 @@ from longtalk import Conversation
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import AsyncScripted, Scripted, says
 from longtalk.transcript.pack import Pack
+from longtalk.wires import HTTP_WIRES
 from tests.service.conftest import Serve
 
 
@@ -155,3 +157,14 @@ def test_the_models_are_those_that_can_be_named(serve: Serve) -> None:
     assert client.models.retrieve("tutor").object == "model"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("none-such")
+
+
+def test_items_that_were_read_can_be_added_elsewhere_and_providers_get_no_ids_of_ours(serve: Serve) -> None:
+    provider = AsyncScripted(says("Ada.", wire="openai-responses"), wire=HTTP_WIRES["openai-responses"])
+    client: Any = serve(m=provider).client()
+    talk = client.conversations.create(items=[{"role": "user", "content": "I'm Ada."}])
+    said = [item.model_dump(exclude_none=True) for item in client.conversations.items.list(talk.id).data]
+    other = client.conversations.create(items=said)
+    again = [{**said[0], "content": "Who am I?"}]
+    client.responses.create(model="m", input=again, conversation=other.id)
+    assert [item.get("id") for item in json.loads(provider.requests[0])["input"]] == [None, None]

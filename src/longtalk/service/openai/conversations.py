@@ -20,7 +20,7 @@ from longtalk.service.idempotency import Idempotency
 from longtalk.service.ids import new_conversation_id
 from longtalk.service.openai.create_response import check_metadata
 from longtalk.service.openai.item_pages import find_item, read_page, read_page_query
-from longtalk.service.openai.items import Item, to_items
+from longtalk.service.openai.items import Item, drop_id, to_items
 from longtalk.service.service import Service
 from longtalk.stores.base import MAIN, Commit, ConversationInfo, HeadMoved
 from longtalk.tokens import counter_for
@@ -157,12 +157,17 @@ def _make_conversation(info: ConversationInfo) -> Item:
     return {"id": info.id, "object": "conversation", "created_at": info.created // 1000, "metadata": metadata}
 
 
+def _read_item(item: msgspec.Raw) -> bytes:
+    native = bytes(item)
+    return drop_id(native) if native[:1] == b"{" else native
+
+
 def _read_items(items: list[msgspec.Raw]) -> list[Entry]:
     """Return the entries of items that a client adds."""
     if len(items) > _MOST_ITEMS:
         raise ApiError(400, f"`items` has {len(items)} items; the limit is {_MOST_ITEMS}.", param="items")
     try:
-        return read_messages([bytes(each) for each in items], _WIRE) if items else []
+        return read_messages([_read_item(each) for each in items], _WIRE) if items else []
     except InputError as problem:
         raise ApiError(400, str(problem), param="items") from None
 

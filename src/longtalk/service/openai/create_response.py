@@ -12,6 +12,7 @@ from longtalk.errors import InputError, ToolError
 from longtalk.policies import Combine, Policy, Summarize
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
+from longtalk.service.openai.items import drop_id
 from longtalk.service.openai.options import to_provider_options
 from longtalk.tools import Tool, external_tool
 
@@ -122,7 +123,7 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         for number, item in enumerate(items):
             if item[:1] != b"{":
                 raise ApiError(400, f"Item {number} of `input` is not an object.", param=f"input[{number}]")
-        return items
+        return [drop_id(item) for item in items]
 
     def make_tools(self) -> list[Tool]:
         """Return the client's functions. Raises `ApiError` for a tool that only OpenAI's own servers run."""

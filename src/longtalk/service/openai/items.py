@@ -125,6 +125,12 @@ def to_input_item(entry: Entry) -> Item | None:
     return {**value, "type": "message", "id": make_entry_item_id("msg", entry.id), "status": "completed"}
 
 
+def drop_id(item: bytes) -> bytes:
+    """Return an item that a client sends without its id: providers refuse ids that they have not given."""
+    fields = json_bytes.fields(item) if b'"id"' in item else {}
+    return json_bytes.build({name: value for name, value in fields.items() if name != "id"}) if "id" in fields else item
+
+
 def to_items(entries: Sequence[Entry], tools: Mapping[str, Collection[str] | None]) -> list[Item]:
     """Return all items of a conversation, oldest first. `tools` has the client's functions of each turn, by its id."""
     items: list[Item] = []

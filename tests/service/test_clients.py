@@ -1,0 +1,164 @@
+"""Real clients of OpenAI's API, unchanged but for the base URL and the key, against a running service.
+
+Each client is a program of its own in `tests/support/clients`, in an environment of its own (`make clients`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longtalk.service.access import AccessKeys
+from longtalk.service.storage.in_memory import InMemoryStorage
+from longtalk.testing import Step, says
+from tests.service.conftest import Serve, Served
+from tests.service.test_complaints import Checked
+
+pytestmark = pytest.mark.slow
+
+CLIENTS = Path(sys.prefix) / "clients"
+PROGRAMS = Path(__file__).parents[1] / "support" / "clients"
+ADA, COUNT, SUM, POINT, VIOLIN, DOT = "Hello, Ada.", "One two three.", "It is 5.", '{"x": 3}', "The violin.", "A dot."
+
+
+class Client:
+    """A service with a script, and programs that use it."""
+
+    def __init__(self, served: Served, provider: Checked, key: str, home: Path) -> None:
+        self.served = served
+        self.provider = provider
+        self.home = home
+        keep = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_AUTH_TOKEN"))}
+        self.environment = {
+            **keep,
+            "HOME": str(home),
+            "OPENAI_BASE_URL": f"{served.url}/v1",
+            "OPENAI_API_KEY": key,
+            "OPENAI_AGENTS_DISABLE_TRACING": "1",
+            "LANGSMITH_TRACING": "false",
+            "LLM_USER_PATH": str(home / "llm"),
+            "NODE_PATH": str(CLIENTS / "node_modules"),
+            # Node may have come with the tools.
+            "PATH": os.pathsep.join([str(CLIENTS / "bin"), os.environ["PATH"], str(Path(sys.executable).parent)]),
+        }
+
+    def run(self, *command: str | Path, typed: str = "") -> str:
+        """Run a program to its end, and return what it prints."""
+        done = subprocess.run(
+            [str(word) for word in command],
+            env=self.environment,
+            cwd=self.home,
+            input=typed,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        requests = [str(request[:2000]) for request in self.provider.requests[-1:]]
+        assert done.returncode == 0, "\n".join([done.stdout[-2000:], done.stderr[-6000:], *requests])
+        return done.stdout
+
+    def run_python(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run(CLIENTS / "bin" / "python", PROGRAMS / name))
+        return found
+
+    def run_node(self, name: str) -> dict[str, Any]:
+        # Modules are looked for from the folder of the program.
+        program = self.home / name
+        shutil.copyfile(PROGRAMS / name, program)
+        (self.home / "node_modules").symlink_to(CLIENTS / "node_modules")
+        found: dict[str, Any] = json.loads(self.run("node", program))
+        return found
+
+
+@pytest.fixture
+def start(serve: Serve, tmp_path: Path) -> Any:
+    """Return a function that starts a service with a script for its model `m`."""
+    if not (CLIENTS / "ready").exists():
+        pytest.skip("the clients are not installed: `make clients`")
+
+    def begin(*steps: str | tuple[str, dict[str, Any]], wire: str) -> Client:
+        made: list[Step] = []
+        for i, step in enumerate(steps):
+            if isinstance(step, str):
+                made.append(says(step, wire=wire))
+            else:
+                made.append(says(None, calls=[(f"call_{i}", *step)], wire=wire))
+        storage = InMemoryStorage()
+        key, _ = AccessKeys(storage).add("laptop", "ada")
+        provider = Checked(*made, wire=wire)
+        return Client(serve(storage=storage, m=provider), provider, key, tmp_path)
+
+    return begin
+
+
+ADD = ("add", {"a": 2, "b": 3})
+
+
+def test_langchain(start: Any) -> None:
+    each = (SUM, POINT)
+    client = start(ADA, DOT, COUNT, ADD, *each, "Hello.", VIOLIN, COUNT, ADD, *each, wire="anthropic")
+    found = client.run_python("use_langchain.py")
+    assert found == {"chat": [ADA, DOT, COUNT, "5", SUM, 3], "responses": ["Hello.", VIOLIN, COUNT, "5", SUM, 3]}
+    client.provider.check()
+    assert b"I play the violin." in client.provider.requests[7]
+
+
+def test_pydantic_ai(start: Any) -> None:
+    # For an answer as data, pydantic-ai lets the model call a function.
+    each = ("Hello.", VIOLIN, DOT, COUNT, ADD, SUM, ("final_result", {"x": 3}))
+    client = start(*each, *each, wire="gemini")
+    answers = ["Hello.", VIOLIN, DOT, COUNT, SUM, 3]
+    assert client.run_python("use_pydantic_ai.py") == {"chat": answers, "responses": answers}
+    client.provider.check()
+    assert b"I play the violin." in client.provider.requests[8]
+
+
+def test_agents_sdk(start: Any) -> None:
+    script = ["Hello.", VIOLIN, *[ADD, SUM, "Still 5."], *[ADD, SUM] * 3, POINT, COUNT, ADD, SUM, COUNT]
+    client = start(*script, wire="openai-responses")
+    assert client.run_python("use_agents_sdk.py") == {
+        "chain": ["Hello.", VIOLIN],
+        "conversation": [SUM, "Still 5.", 6],
+        "tools": [SUM, SUM, SUM],
+        "schema": 3,
+        "stream": COUNT,
+        "chat": [SUM, COUNT],
+    }
+    client.provider.check()
+    assert client.provider.requests[4].count(b"2 + 3?") == 1
+
+
+def test_openai_for_node(start: Any) -> None:
+    script = ["Hello.", VIOLIN, COUNT, COUNT, ADD, SUM, POINT, ADA, "Done.", ADD, SUM, POINT]
+    client = start(*script, wire="gemini")
+    assert client.run_node("use_openai.mjs") == {
+        "chain": ["Hello.", VIOLIN],
+        "stream": [COUNT, COUNT],
+        "tool": SUM,
+        "schema": 3,
+        "conversation": ["message", "message"],
+        "background": "Done.",
+        "chat": [SUM, 3],
+    }
+    client.provider.check()
+
+
+def test_ai_sdk(start: Any) -> None:
+    client = start(*[ADA, COUNT, ADD, SUM, POINT, DOT] * 3, "Hello.", VIOLIN, wire="anthropic")
+    answers = [ADA, COUNT, SUM, 3, DOT]
+    assert client.run_node("use_ai_sdk.mjs") == {
+        "responses": answers,
+        "chat": answers,
+        "compatible": answers,
+        "chain": ["Hello.", VIOLIN],
+    }
+    client.provider.check()
+    assert b"I play the violin." in client.provider.requests[-1]
