@@ -56,11 +56,12 @@ async def test_each_model_call_and_tool_run_is_reported(stream: bool) -> None:
     seen: list[Observation] = []
     chat = AsyncChat(AsyncScripted(CALL, says("Done.")), tools=[lookup], on_event=seen.append)
     reply = await play(chat, stream=stream)
-    assert kinds(seen) == ["model_call", "tool_run", "model_call"]
+    assert kinds(seen) == ["model_call", "tool_run", "model_call", "turn"]
     assert {each.turn for each in seen} == {reply.turn_id}
     assert {each.conversation for each in seen} == {""}
-    assert [each.call for each in seen] == [f"{reply.turn_id}.1", "c1", f"{reply.turn_id}.2"]
-    assert [each.model for each in seen] == ["scripted:model", "", "scripted:model"]
+    assert [each.call for each in seen] == [f"{reply.turn_id}.1", "c1", f"{reply.turn_id}.2", ""]
+    assert [each.model for each in seen] == ["scripted:model", "", "scripted:model", "scripted:model"]
+    assert seen[3].seconds >= seen[0].seconds + seen[2].seconds
     assert (seen[1].tool, seen[1].error) == ("lookup", "")
     assert all(each.seconds >= 0 for each in seen)
 
@@ -82,7 +83,7 @@ async def test_a_conversation_is_reported_by_its_id(stream: bool) -> None:
     store, provider = InMemory(), AsyncScripted(says("a"))
     talk = AsyncConversation("c7", model=provider, store=store, owner="ada", on_event=seen.append)
     await play(talk, stream=stream)
-    assert [each.conversation for each in seen] == ["c7"]
+    assert [each.conversation for each in seen] == ["c7", "c7"]
     assert "ada" not in str(seen)
 
 
@@ -101,7 +102,7 @@ async def test_a_stream_that_is_closed_is_reported_as_interrupted() -> None:
         async for event in stream:
             if isinstance(event, Text):
                 break
-    assert [(each.kind, each.error) for each in seen] == [("model_call", "interrupted")]
+    assert [(each.kind, each.error) for each in seen] == [("model_call", "interrupted"), ("turn", "interrupted")]
 
 
 async def test_a_stream_that_is_cut_is_reported_with_its_error() -> None:
@@ -109,7 +110,7 @@ async def test_a_stream_that_is_cut_is_reported_with_its_error() -> None:
     chat = AsyncChat(AsyncScripted(Step(b"", says("Once upon").events[:3])), on_event=seen.append)
     with pytest.raises(StreamCut):
         await play(chat, stream=True)
-    assert [(each.kind, each.error) for each in seen] == [("model_call", "StreamCut")]
+    assert [(each.kind, each.error) for each in seen] == [("model_call", "StreamCut"), ("turn", "StreamCut")]
 
 
 # Retries
@@ -124,8 +125,9 @@ async def test_a_retry_is_reported_with_the_call_that_failed(stream: bool) -> No
         ("model_call", "Overloaded"),
         ("retry", "Overloaded"),
         ("model_call", ""),
+        ("turn", ""),
     ]
-    assert [each.call for each in seen] == [f"{reply.turn_id}.1", f"{reply.turn_id}.1", f"{reply.turn_id}.2"]
+    assert [each.call for each in seen[:3]] == [f"{reply.turn_id}.1", f"{reply.turn_id}.1", f"{reply.turn_id}.2"]
     assert seen[1].seconds == 0.01
 
 
@@ -137,7 +139,7 @@ async def test_a_request_that_is_changed_and_sent_again_is_a_retry() -> None:
     state = (await chat.send("x")).state
     seen.clear()
     await chat.send("y", state=state)
-    assert kinds(seen) == ["model_call", "retry", "model_call"]
+    assert kinds(seen) == ["model_call", "retry", "model_call", "turn"]
     assert seen[1].call == seen[0].call
 
 
@@ -145,7 +147,7 @@ async def test_what_is_not_sent_again_is_no_retry() -> None:
     seen: list[Observation] = []
     with pytest.raises(ContextOverflow):
         await AsyncChat(AsyncScripted(ContextOverflow("too long")), on_event=seen.append).send("x")
-    assert kinds(seen) == ["model_call"]
+    assert kinds(seen) == ["model_call", "turn"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
@@ -215,7 +217,7 @@ async def test_nothing_that_was_said_is_reported_or_logged(stream: bool, caplog:
     ]
     chat = AsyncChat(AsyncScripted(*steps), tools=[lookup, broken], policy=Memory(recall=0), on_event=seen.append)
     await play(chat, SECRET, stream=stream)
-    assert len(seen) == 8
+    assert len(seen) == 9
     assert SECRET not in repr(seen)
     assert len(caplog.records) == len(seen)
     assert SECRET not in caplog.text
@@ -227,7 +229,7 @@ async def test_an_error_of_on_event_is_logged_and_the_turn_goes_on(caplog: pytes
 
     reply = await AsyncChat(AsyncScripted(CALL, says("ok")), tools=[lookup], on_event=on_event).send("x")
     assert reply.text == "ok"
-    assert caplog.text.count("on_event raised KeyError at") == 3
+    assert caplog.text.count("on_event raised KeyError at") == 4
     assert SECRET not in caplog.text
 
 
@@ -237,6 +239,7 @@ async def test_a_failed_call_is_a_warning_and_a_good_one_is_not(caplog: pytest.L
     assert [(each.name, each.levelname) for each in caplog.records] == [
         ("longtalk", "WARNING"),
         ("longtalk", "WARNING"),
+        ("longtalk", "INFO"),
         ("longtalk", "INFO"),
     ]
     assert "model='scripted:model'" in caplog.text

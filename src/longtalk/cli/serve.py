@@ -69,7 +69,12 @@ def make_app() -> object:
 
     from longtalk.service.app import create_app
 
-    return create_app(msgspec.json.decode(os.environ[_SETTINGS], type=Settings))
+    settings = msgspec.json.decode(os.environ[_SETTINGS], type=Settings)
+    if settings.telemetry:
+        from longtalk.service.telemetry import start_exporting
+
+        start_exporting()
+    return create_app(settings)
 
 
 def _check(settings: Settings) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 from longtalk._util.concurrency import call_store
 from longtalk.archive.archive import AsyncArchive
 from longtalk.chat.chat import Compaction
+from longtalk.observation import OnEvent, join_observers
+from longtalk.observation.telemetry import Telemetry
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.access import AccessKeys, Gate
 from longtalk.service.limits import RateLimiter
@@ -52,6 +54,7 @@ class Service:
         self.gate = Gate(settings, self.keys)
         self.limiter = RateLimiter(settings.limits)
         self.quotas = Quotas(settings.limits, self.storage)
+        self.telemetry = Telemetry() if settings.telemetry else None
         self.runs = Runs(self.storage)
         self.retention = Retention(settings.retention, self.store, self.storage)
         self.sealer = StateSealer(self.storage)
@@ -74,19 +77,22 @@ class Service:
         return await self.runs.start(name, play_and_count, logs=logs)
 
     async def open_stream(self, order: TurnOrder) -> AsyncStream[Any]:
-        """Return the stream of a turn, whose model calls are counted."""
-        options = {**order.model.options, **order.options}
-        return await open_stream(order, self.store, on_event=self.quotas.observe(order.owner, order.model, options))
+        """Return the stream of a turn, whose model calls are counted and traced."""
+        return await open_stream(order, self.store, on_event=self._observe(order))
 
     async def compact(self, order: TurnOrder) -> Compaction:
         """Shorten what was said before a turn. A model call for a summary is counted, and limited like a turn."""
         self.limiter.check_turns(self.runs.count_active(order.owner))
         await self.quotas.check(order.owner)
-        options = {**order.model.options, **order.options}
         try:
-            return await compact(order, on_event=self.quotas.observe(order.owner, order.model, options))
+            return await compact(order, on_event=self._observe(order))
         finally:
             await self.quotas.store(order.owner)
+
+    def _observe(self, order: TurnOrder) -> OnEvent | None:
+        """Return a function that counts and traces the model calls of a turn."""
+        options = {**order.model.options, **order.options}
+        return join_observers(self.telemetry, self.quotas.observe(order.owner, order.model, options))
 
     async def clean_up(self) -> None:
         """Delete what has expired, now and every ten minutes."""

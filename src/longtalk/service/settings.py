@@ -101,6 +101,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     jwt: JwtSettings | None = None
     limits: Limits = Limits()
     retention: RetentionSettings = RetentionSettings()
+    telemetry: bool = False
+    """Whether OpenTelemetry spans and metrics are sent to where the variables `OTEL_EXPORTER_OTLP_…` say."""
     cors_origins: list[str] = []
     allowed_hosts: list[str] = []
     """Names besides those of this machine under which clients on it may address the service."""

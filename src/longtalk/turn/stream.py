@@ -11,6 +11,7 @@ from longtalk._util.concurrency import run_shielded
 from longtalk.errors import InputError
 from longtalk.events import Done, Event
 from longtalk.notices import Notice
+from longtalk.observation import INTERRUPTED, name_error
 from longtalk.reply import Reply, TurnReply
 from longtalk.turn.draft import Draft
 from longtalk.turn.runner import AsyncTurnRunner
@@ -59,9 +60,11 @@ class AsyncStream(Generic[R]):
             event = await anext(self._events)
         except StopAsyncIteration:
             self._end("interrupted")
+            self._report(INTERRUPTED)
             raise
         except BaseException as problem:
             self._fail(problem)
+            self._report(name_error(problem))
             await self._keep()
             raise
         if self._reply is not None:
@@ -70,6 +73,7 @@ class AsyncStream(Generic[R]):
             raise StopAsyncIteration
         if type(event) is Done:
             self._reply = cast("R", event.reply)
+            self._report("")
         return event
 
     async def aclose(self) -> None:
@@ -79,6 +83,7 @@ class AsyncStream(Generic[R]):
         # If another task or thread is waiting for the next event, it closes the generator itself.
         with contextlib.suppress(RuntimeError, ValueError):
             await run_shielded(self._events.aclose)
+        self._report(INTERRUPTED)
 
     async def __aenter__(self) -> AsyncStream[R]:
         return self
@@ -107,6 +112,11 @@ class AsyncStream(Generic[R]):
         for notice in notices:
             ended = ended.notice(notice)
         self._ended, self._reply = None, runner.session.make_reply(ended)
+
+    def _report(self, error: str) -> None:
+        """Report the end of the turn, if it has begun and was not reported yet."""
+        if self._runner is not None:
+            self._runner.observer.end_turn(error)
 
     def _end(self, status: Literal["interrupted", "failed"], error: str = "") -> None:
         if self._reply is None and self._runner is not None:

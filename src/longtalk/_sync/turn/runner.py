@@ -87,7 +87,7 @@ class TurnRunner(Generic[R]):
         self._window = window
         self._output = output
         self._max_retries = max_retries
-        self._observer = observer
+        self.observer = observer
         self._reported = 0
         """The number of the draft's notices that were already yielded as events."""
         self._replay: Replay | None = None
@@ -126,7 +126,7 @@ class TurnRunner(Generic[R]):
                 deltas = accumulator.deltas
                 cards = CardFilter() if self._memory.is_active else None
                 first, source = self._ask(self._client.open, pieces)
-                with self._observer, self._client.redactor:
+                with self.observer, self._client.redactor:
                     try:
                         for notice in self._take_notices():
                             yield notice
@@ -157,17 +157,17 @@ class TurnRunner(Generic[R]):
                         run_shielded(source.close)
                 if cards is not None and (rest := cards.end()):
                     yield Text(rest)
-                with self._observer:
+                with self.observer:
                     if not accumulator.done:
                         raise StreamCut(f"The stream of {self._provider.label} ended before the answer was complete.")
                     answer = self._client.understand(accumulator.answer)
-                self._observer.end_call(answer.usage)
+                self.observer.end_call(answer.usage)
                 progress.draft = self._memory.apply_cards(progress.draft.add_answer(answer))
             else:
                 body = self._ask(self._client.send, None)
-                with self._observer:
+                with self.observer:
                     answer = self._client.understand(progress.draft.wire.parse, body)
-                self._observer.end_call(answer.usage)
+                self.observer.end_call(answer.usage)
                 progress.draft = self._memory.apply_cards(progress.draft.add_answer(answer))
                 for notice in self._take_notices():
                     yield notice
@@ -297,11 +297,11 @@ class TurnRunner(Generic[R]):
             progress.draft = progress.draft.ask(context, pieces, note)
             sent = context.pieces
             if failed is not None:
-                self._observer.report_retry(failed)
+                self.observer.report_retry(failed)
                 failed = None
-            self._observer.begin_call()
+            self.observer.begin_call()
             try:
-                with self._observer:
+                with self.observer:
                     return call(body)
             except ContextOverflow as problem:
                 if too_long is not None:
@@ -347,7 +347,7 @@ class TurnRunner(Generic[R]):
         wait = problem.retry_after if problem.retry_after is not None else _back_off(tries)
         if not problem.retryable or tries >= self._max_retries or wait > LONGEST_WAIT:
             raise problem
-        self._observer.report_retry(problem, wait)
+        self.observer.report_retry(problem, wait)
         sleep(wait)
 
     def _take_notices(self) -> list[Notice]:

@@ -12,6 +12,7 @@ from longtalk._sync._util.concurrency import run_shielded
 from longtalk.errors import InputError
 from longtalk.events import Done, Event
 from longtalk.notices import Notice
+from longtalk.observation import INTERRUPTED, name_error
 from longtalk.reply import Reply, TurnReply
 from longtalk.turn.draft import Draft
 from longtalk._sync.turn.runner import TurnRunner
@@ -60,9 +61,11 @@ class Stream(Generic[R]):
             event = next(self._events)
         except StopIteration:
             self._end("interrupted")
+            self._report(INTERRUPTED)
             raise
         except BaseException as problem:
             self._fail(problem)
+            self._report(name_error(problem))
             self._keep()
             raise
         if self._reply is not None:
@@ -71,6 +74,7 @@ class Stream(Generic[R]):
             raise StopIteration
         if type(event) is Done:
             self._reply = cast("R", event.reply)
+            self._report("")
         return event
 
     def close(self) -> None:
@@ -80,6 +84,7 @@ class Stream(Generic[R]):
         # If another task or thread is waiting for the next event, it closes the generator itself.
         with contextlib.suppress(RuntimeError, ValueError):
             run_shielded(self._events.close)
+        self._report(INTERRUPTED)
 
     def __enter__(self) -> Stream[R]:
         return self
@@ -108,6 +113,11 @@ class Stream(Generic[R]):
         for notice in notices:
             ended = ended.notice(notice)
         self._ended, self._reply = None, runner.session.make_reply(ended)
+
+    def _report(self, error: str) -> None:
+        """Report the end of the turn, if it has begun and was not reported yet."""
+        if self._runner is not None:
+            self._runner.observer.end_turn(error)
 
     def _end(self, status: Literal["interrupted", "failed"], error: str = "") -> None:
         if self._reply is None and self._runner is not None:

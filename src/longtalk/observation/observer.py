@@ -1,4 +1,4 @@
-"""Observations: reports of model calls, tool runs, compactions and retries, for logs and metrics.
+"""The observer of a turn: it reports the turn, its model calls, tool runs, compactions and retries.
 
 Each `Observation` is passed to the caller's `on_event` and to the standard logger "longtalk", which also records every
 error that the library suppresses. Neither receives messages, arguments, results, error texts or keys.
@@ -24,14 +24,14 @@ logger = logging.getLogger("longtalk")
 logger.addHandler(logging.NullHandler())
 
 INTERRUPTED = "interrupted"
-Kind: TypeAlias = Literal["model_call", "tool_run", "epoch", "summary", "retry"]
+Kind: TypeAlias = Literal["turn", "model_call", "tool_run", "epoch", "summary", "retry"]
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """A report of one step of a turn: its kind, its ids, its duration, and how it ended. It has no message content.
 
     `kind` is "model_call", "tool_run", "epoch" (a compaction: from now on, requests leave something out), "summary" (a
-    model call that wrote a summary) or "retry" (a model call is about to be repeated).
+    model call that wrote a summary), "retry" (a model call is about to be repeated) or "turn" (a turn has ended).
     """
 
     kind: Kind
@@ -86,6 +86,8 @@ class Observer:
         self._failed_call = ""
         self._kind: Kind = "model_call"
         self._began = 0.0
+        self._turn_began = perf_counter()
+        self._has_ended = False
 
     def __enter__(self) -> Observer:
         return self
@@ -117,6 +119,12 @@ class Observer:
     def report_epoch(self) -> None:
         """Report that a new epoch has begun."""
         self._report("epoch")
+
+    def end_turn(self, error: str = "") -> None:
+        """Report the turn. If it was reported before, nothing happens."""
+        if not self._has_ended:
+            self._has_ended = True
+            self._report("turn", seconds=perf_counter() - self._turn_began, error=error)
 
     @property
     def _call_id(self) -> str:
@@ -162,6 +170,19 @@ class Observer:
 def name_error(problem: BaseException) -> str:
     """Return the type of an error, or "interrupted" for Ctrl-C, a cancelled task and a closed stream."""
     return type(problem).__name__ if isinstance(problem, Exception) else INTERRUPTED
+
+
+def join_observers(*functions: OnEvent | None) -> OnEvent | None:
+    """Return a function that calls all of these; None if there is none."""
+    given = [each for each in functions if each is not None]
+    if len(given) < 2:
+        return given[0] if given else None
+
+    def on_event(seen: Observation) -> None:
+        for each in given:
+            each(seen)
+
+    return on_event
 
 
 def check_on_event(on_event: object) -> None:
