@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from longtalk.service.access import AccessKeys
-from longtalk.service.app import ENDPOINTS
+from longtalk.service.app import ENDPOINTS, SOCKETS
 from longtalk.service.storage.in_memory import InMemoryStorage
 from longtalk.testing import AsyncScripted, says
 from tests.service.conftest import Serve, Served
@@ -102,3 +102,40 @@ def test_nothing_of_another_owner_can_be_told_from_nothing(
             assert served.service.store.info("bob", ids["{conversation}"]) is None
     assert served.service.store.head("ada", ids["{conversation}"]) == before
     assert request(served, ada, "GET", "/v1/conversations/{id}/items", None, ids)[0] == 200
+
+
+@pytest.mark.parametrize("path", [path for path, _ in SOCKETS])
+def test_nothing_of_another_owner_can_be_told_from_nothing_over_a_connection(
+    owners: tuple[Served, dict[str, str], str, str], path: str
+) -> None:
+    served, ids, _, bob = owners
+    before = served.service.store.head("ada", ids["{conversation}"])
+    client: Any = served.client(bob)
+    with client.responses.connect() as connection:
+        for body in BODIES["POST", path]:
+            told = []
+            for each in (ids, UNKNOWN):
+                filled = {name: fill(value, each) if isinstance(value, str) else value for name, value in body.items()}
+                connection.send({"type": "response.create", **filled})
+                text = connection.recv_bytes().decode()
+                for name, value in each.items():
+                    text = text.replace(value, name)
+                told.append(text)
+            assert told[0] == told[1]
+            assert told[0].startswith('{"type":"error","status":4')
+    assert served.service.store.head("ada", ids["{conversation}"]) == before
+    assert served.service.store.info("bob", ids["{conversation}"]) is None
+
+
+def test_what_is_not_stored_on_a_connection_is_not_there_for_another_owner(
+    owners: tuple[Served, dict[str, str], str, str],
+) -> None:
+    served, _, ada, bob = owners
+    one: Any = served.client(ada)
+    other: Any = served.client(bob)
+    with one.responses.connect() as first, other.responses.connect() as second:
+        first.response.create(model="m", input="Secret.", store=False)
+        while (event := first.recv()).type != "response.completed":
+            pass
+        second.response.create(model="m", input="Hi.", previous_response_id=event.response.id)
+        assert second.recv().error.code == "previous_response_not_found"

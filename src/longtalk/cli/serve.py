@@ -58,6 +58,7 @@ def run(
         proxy_headers=bool(loaded.trusted_proxies),
         log_level="warning",
         ws="websockets-sansio",
+        ws_max_size=loaded.limits.body_bytes,
         server_header=False,
         timeout_graceful_shutdown=25,
     )

@@ -13,14 +13,15 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 from longtalk._util.concurrency import call_store
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.access import Caller
 from longtalk.service.errors import ApiError, from_error, not_found
 from longtalk.service.http import json_response
-from longtalk.service.openai import chat, context, conversations, models, responses
+from longtalk.service.openai import chat, context, conversations, models, response_socket, responses
 from longtalk.service.service import Service
 from longtalk.service.settings import Settings, load_settings
 from longtalk.service.storage.protocol import Storage
@@ -38,6 +39,8 @@ ENDPOINTS: tuple[tuple[str, str, Endpoint], ...] = (
     *models.ENDPOINTS,
 )
 """Method, path and function of each route that needs a caller."""
+SOCKETS = response_socket.SOCKETS
+"""Path and function of each WebSocket."""
 
 
 def create_app(
@@ -82,7 +85,22 @@ def _make_routes() -> list[BaseRoute]:
     by_path: dict[str, dict[str, Endpoint]] = {}
     for method, path, endpoint in ENDPOINTS:
         by_path.setdefault(path, {})[method] = endpoint
+    routes += [WebSocketRoute(path, _make_socket(endpoint)) for path, endpoint in SOCKETS]
     return routes + [Route(path, _make_route(each), methods=list(each)) for path, each in by_path.items()]
+
+
+def _make_socket(endpoint: Callable[[Service, WebSocket], Awaitable[None]]) -> Callable[[WebSocket], Awaitable[None]]:
+    async def route(socket: WebSocket) -> None:
+        service: Service = socket.app.state.service
+        try:
+            await response_socket.identify(service, socket)
+        except Exception as problem:
+            await socket.send_denial_response(from_error(problem).to_response())
+            return
+        await socket.accept()
+        await endpoint(service, socket)
+
+    return route
 
 
 def _make_route(endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:

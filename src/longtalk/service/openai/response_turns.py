@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -56,7 +56,7 @@ async def find_target(service: Service, caller: Caller, given: CreateResponse, s
         if given.is_stored:
             return Target(ResponseId(previous.conversation, key), True, stored.turn.id, stored.branch)
         state = await read_state(store, owner, previous.conversation, stored.branch, stored.turn.id)
-        return Target(_new_target_id(key), False, state=state)
+        return Target(new_chain_id(key), False, state=state)
     conversation = given.conversation_id
     if conversation is not None:
         info = await call_store(store, lambda: store.info(owner, conversation))
@@ -64,8 +64,8 @@ async def find_target(service: Service, caller: Caller, given: CreateResponse, s
             raise ApiError(404, f"Conversation {conversation!r} not found.", param="conversation", code="not_found")
         if given.is_stored:
             return Target(ResponseId(conversation, key), True)
-        return Target(_new_target_id(key), False, state=await read_state(store, owner, conversation, "main"))
-    return Target(_new_target_id(key, seed), given.is_stored, is_new=True)
+        return Target(new_chain_id(key), False, state=await read_state(store, owner, conversation, "main"))
+    return Target(new_chain_id(key, seed), given.is_stored, is_new=True)
 
 
 def previous_not_found(name: str) -> ApiError:
@@ -78,8 +78,9 @@ def previous_not_found(name: str) -> ApiError:
     )
 
 
-def _new_target_id(key: str, seed: str = "") -> ResponseId:
-    return ResponseId(new_conversation_id(chain=True, seed=seed), key)
+def new_chain_id(key: str = "", seed: str = "") -> ResponseId:
+    """Return the id of a response that begins a chain."""
+    return ResponseId(new_conversation_id(chain=True, seed=seed), key or new_key())
 
 
 async def make_order(service: Service, caller: Caller, given: CreateResponse, target: Target) -> TurnOrder:
@@ -132,15 +133,27 @@ async def _split_compaction(
 
 
 async def start_run(
-    service: Service, caller: Caller, given: CreateResponse, target: Target, *, is_new: bool = True, logs: bool
+    service: Service,
+    caller: Caller,
+    given: CreateResponse,
+    target: Target,
+    *,
+    is_new: bool = True,
+    logs: bool,
+    on_reply: Callable[[TurnReply], None] | None = None,
 ) -> Run:
-    """Start the run of a response, or find it if an equal request has started it."""
+    """Start the run of a response, or find it if an equal request has started it.
+
+    `on_reply` is called with the reply when it is complete, before the last events.
+    """
     order = await make_order(service, caller, given, target)
     name = RunName(caller.owner, str(target.id))
 
     async def play(run: Run) -> Item:
         stream = await service.open_stream(order)
-        return await _play(run, stream, str(target.id), order, given.to_echo(), encrypted=given.wants_encrypted)
+        return await _play(
+            run, stream, str(target.id), order, given.to_echo(), encrypted=given.wants_encrypted, on_reply=on_reply
+        )
 
     running = None if is_new else service.runs.find(name)
     return running or await service.start_run(name, play, logs=logs)
@@ -154,6 +167,7 @@ async def _play(
     echo: Mapping[str, Any],
     *,
     encrypted: bool,
+    on_reply: Callable[[TurnReply], None] | None,
 ) -> Item:
     """Play a turn, and render its events. Return the response."""
     events: ResponseEvents | None = None
@@ -188,6 +202,8 @@ async def _play(
         events = begin(reply.turn_id)
     status, reason = ("cancelled", None) if run.cancelled else find_status(reply._draft.turn)
     refusal = reply.message.refusal if reply.message is not None and not reply.text else ""
+    if on_reply is not None:
+        on_reply(reply)
     run.emit(*events.end(status, usage=reply.usage, reason=reason, refusal=refusal))
     return make_response(
         id,

@@ -1,0 +1,183 @@
+"""The WebSocket of the Responses API: many responses over one connection, one after the other.
+
+Each message asks for a response, and is checked like a request over HTTP. The events of the response are the messages
+of the service, without the frame of a stream. What is not stored lives on the connection: the last response of which
+nothing was kept can be continued as long as the connection lasts. A stored turn goes on if the connection is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any, Literal
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from longtalk._util.concurrency import call_store
+from longtalk.reply import Reply, TurnReply
+from longtalk.service.access import Caller
+from longtalk.service.errors import ApiError, from_error
+from longtalk.service.http import decode
+from longtalk.service.openai.create_response import CreateResponse
+from longtalk.service.openai.response_turns import Target, find_target, new_chain_id, start_run
+from longtalk.service.run import Run
+from longtalk.service.service import Service
+
+PATH = "/v1/responses"
+_MOST_WAITING = 4
+"""How many messages are read ahead while a response is made."""
+_encoder = msgspec.json.Encoder()
+_log = logging.getLogger("longtalk")
+
+
+class CreateMessage(CreateResponse, kw_only=True, forbid_unknown_fields=True):
+    """A message that asks for a response."""
+
+    type: Literal["response.create"]
+    generate: bool | None = None
+
+    def check(self) -> None:
+        """Raise `ApiError` for fields that exclude each other, or that a connection has nothing for."""
+        super().check()
+        if self.background:
+            raise ApiError(
+                400, "`background` is not for connections.", param="background", code="unsupported_parameter"
+            )
+        if self.generate is False:
+            raise ApiError(400, "`generate` can't be false here.", param="generate", code="unsupported_parameter")
+
+
+class _Disconnected(Exception):
+    """Raised if the client has left."""
+
+
+class ResponseSocket:
+    """One connection of a client."""
+
+    def __init__(self, service: Service, socket: WebSocket) -> None:
+        self._service = service
+        self._socket = socket
+        self._messages: asyncio.Queue[str | bytes | None] = asyncio.Queue(_MOST_WAITING)
+        self._left = asyncio.Event()
+        self._last: tuple[str, bytes] | None = None
+        """The id and the state of the last response that was not stored."""
+
+    async def serve(self) -> None:
+        """Answer the messages of the client until it leaves."""
+        reader = asyncio.ensure_future(self._read())
+        try:
+            while (message := await self._messages.get()) is not None:
+                await self._answer(message)
+        except _Disconnected:
+            pass
+        finally:
+            reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reader
+
+    async def _read(self) -> None:
+        """Read messages ahead, so that it is known at once when the client leaves."""
+        try:
+            while True:
+                received = await self._socket.receive()
+                if received["type"] != "websocket.receive":
+                    break
+                text = received.get("text")
+                await self._messages.put(text if text is not None else received.get("bytes") or b"")
+        except (WebSocketDisconnect, RuntimeError):
+            pass
+        finally:
+            self._left.set()
+        await self._messages.put(None)
+
+    async def _answer(self, message: str | bytes) -> None:
+        try:
+            caller = await identify(self._service, self._socket)
+            run, is_stored = await self._start(caller, message)
+        except Exception as problem:
+            error = from_error(problem)
+            if error.status >= 500:
+                _log.warning("a message over %s failed: %s", PATH, type(problem).__name__)
+            await self._send_error(error)
+            return
+        try:
+            await self._follow(run)
+        finally:
+            if not is_stored and not run.ended:
+                await self._service.runs.cancel(run.name)
+
+    async def _start(self, caller: Caller, message: str | bytes) -> tuple[Run, bool]:
+        limits = self._service.settings.limits
+        body = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else message
+        if len(body) > limits.body_bytes:
+            raise ApiError(413, f"A message may have {limits.body_bytes} bytes at most.", code="request_too_large")
+        given = decode(body, CreateMessage, limits)
+        given.check()
+        target = self._find_unstored(given) or await find_target(self._service, caller, given)
+
+        def keep(reply: TurnReply) -> None:
+            self._last = (str(target.id), reply.state) if isinstance(reply, Reply) else None
+
+        run = await start_run(self._service, caller, given, target, logs=target.is_stored, on_reply=keep)
+        return run, target.is_stored
+
+    def _find_unstored(self, given: CreateResponse) -> Target | None:
+        """Return where a response is made that follows the last one of this connection, if that was not stored."""
+        if self._last is None or given.previous_response_id != self._last[0]:
+            return None
+        return Target(new_chain_id(), given.is_stored, state=self._last[1])
+
+    async def _follow(self, run: Run) -> None:
+        """Send the events of a run. If it ends without one, send its error."""
+        pages = run.follow()
+        left = asyncio.ensure_future(self._left.wait())
+        try:
+            while True:
+                page = asyncio.ensure_future(anext(pages, None))
+                await asyncio.wait((page, left), return_when=asyncio.FIRST_COMPLETED)
+                if not page.done():
+                    page.cancel()
+                    raise _Disconnected
+                found = page.result()
+                if found is None:
+                    break
+                for event in found[1]:
+                    await self._send(event)
+        finally:
+            left.cancel()
+        if run.failure is not None and not run.events:
+            await self._send_error(from_error(run.failure))
+
+    async def _send_error(self, error: ApiError) -> None:
+        told: dict[str, Any] = error.to_object()
+        if error.headers:
+            told["headers"] = error.headers
+        await self._send(_encoder.encode({"type": "error", "status": error.status, "error": told}))
+
+    async def _send(self, event: bytes) -> None:
+        try:
+            await self._socket.send_text(event.decode())
+        except (WebSocketDisconnect, RuntimeError, OSError):
+            raise _Disconnected from None
+
+
+async def identify(service: Service, socket: WebSocket) -> Caller:
+    """Return the caller of a connection or of one of its messages, and count the request.
+
+    A page of another site may open a connection like one that changes things, so it is checked like a POST.
+    """
+    caller: Caller = await call_store(
+        service.storage, lambda: service.gate.identify("POST", socket.url.path, socket.headers)
+    )
+    service.limiter.count_request(caller.owner)
+    return caller
+
+
+async def serve_responses(service: Service, socket: WebSocket) -> None:
+    """Serve a connection of a client that may use it."""
+    await ResponseSocket(service, socket).serve()
+
+
+SOCKETS = ((PATH, serve_responses),)
