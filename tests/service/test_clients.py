@@ -162,3 +162,66 @@ def test_ai_sdk(start: Any) -> None:
     }
     client.provider.check()
     assert b"I play the violin." in client.provider.requests[-1]
+
+
+def test_llm(start: Any) -> None:
+    client = start(ADA, "Still Ada.", ADD, SUM, POINT, "Hello.", VIOLIN, ADD, SUM, wire="openai-responses")
+    for name, more in (("chat", ""), ("responses", "  responses: true\n")):
+        (client.home / "llm").mkdir(exist_ok=True)
+        with (client.home / "llm" / "extra-openai-models.yaml").open("a") as file:
+            file.write(f"- model_id: {name}\n  model_name: m\n  api_base: {client.environment['OPENAI_BASE_URL']}\n")
+            file.write(f"  api_key_name: openai\n  supports_tools: true\n  supports_schema: true\n{more}")
+    add = "def add(a: int, b: int) -> int:\n    return a + b"
+
+    def ask(*words: str) -> str:
+        return client.run(CLIENTS / "bin" / "python", "-m", "llm", *words).strip()
+
+    assert ask("-m", "chat", "I'm Ada.") == ADA
+    assert ask("-c", "Who am I?") == "Still Ada."
+    assert ask("-m", "chat", "--functions", add, "2 + 3?") == SUM
+    assert ask("-m", "chat", "--schema", "x int", "--no-stream", "Where?") == POINT
+    assert ask("-m", "responses", "I play the violin.") == "Hello."
+    assert ask("-c", "What do I play?") == VIOLIN
+    assert ask("-m", "responses", "--functions", add, "2 + 3?") == SUM
+    client.provider.check()
+    assert b"I play the violin." in client.provider.requests[6]
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "anthropic"])
+def test_codex(start: Any, wire: str) -> None:
+    codex = Path(sys.prefix) / "agents" / "node_modules" / ".bin" / "codex"
+    if not codex.exists():
+        pytest.skip("Codex is not installed: `make agents`")
+    client = start(("exec_command", {"cmd": "echo 4711"}), "It printed a number.", VIOLIN, wire=wire)
+    (client.home / ".codex").mkdir()
+    (client.home / ".codex" / "config.toml").write_text(
+        f"""
+        model = "m"
+        model_provider = "longtalk"
+        analytics.enabled = false
+        feedback.enabled = false
+
+        [model_providers.longtalk]
+        name = "Longtalk"
+        base_url = "{client.environment["OPENAI_BASE_URL"]}"
+        env_key = "OPENAI_API_KEY"
+        wire_api = "responses"
+        """
+    )
+
+    def execute(*words: str) -> list[dict[str, Any]]:
+        printed = client.run(codex, "exec", "--json", "--skip-git-repo-check", "-s", "read-only", *words)
+        return [json.loads(line) for line in printed.splitlines()]
+
+    def read_answers(events: list[dict[str, Any]]) -> list[str]:
+        items = [event["item"] for event in events if event["type"] == "item.completed"]
+        return [item["text"] for item in items if item["type"] == "agent_message"]
+
+    first = execute("I play the violin. Run echo.")
+    assert read_answers(first) == ["It printed a number."]
+    thread = next(event["thread_id"] for event in first if event["type"] == "thread.started")
+    assert read_answers(execute("resume", thread, "What do I play?")) == [VIOLIN]
+    client.provider.check()
+    assert b"call_0" in client.provider.requests[1]
+    assert b"I play the violin." in client.provider.requests[2]
+    assert b"It printed a number." in client.provider.requests[2]

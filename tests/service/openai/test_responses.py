@@ -297,3 +297,48 @@ def test_a_deleted_response_is_gone_and_its_chain_with_the_last_one(serve: Serve
     assert client.responses.retrieve(second.id).output_text == "Two."
     client.responses.delete(second.id)
     assert served.service.store.conversations("") == []
+
+
+TOOLS = [
+    {"type": "namespace", "name": "bank", "description": "Money.", "tools": [PAY]},
+    {"type": "custom", "name": "patch", "description": "Change a file.", "format": {"type": "text"}},
+    {"type": "web_search", "external_web_access": False},
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("wire", HTTP_WIRES)
+def test_tools_in_other_forms_than_functions_are_called_in_theirs(serve: Serve, wire: str, stream: bool) -> None:
+    calls = [("c1", "bank__pay", {"sum": 5}), ("c2", "patch", {"input": "+ a line"})]
+    provider = AsyncScripted(says(None, calls=calls, wire=wire), says("Done.", wire=wire), wire=HTTP_WIRES[wire])
+    client: Any = serve(m=provider).client()
+    given = {"model": "m", "tools": TOOLS}
+    if stream:
+        *_, last = client.responses.create(**given, input="Pay and patch.", stream=True)
+        asked = last.response
+        *_, again = client.responses.retrieve(asked.id, stream=True)
+        assert again.response.output == asked.output
+    else:
+        asked = client.responses.create(**given, input="Pay and patch.")
+    pay, patch = asked.output
+    assert (pay.type, pay.namespace, pay.name, json.loads(pay.arguments)) == (
+        "function_call",
+        "bank",
+        "pay",
+        {"sum": 5},
+    )
+    assert (patch.type, patch.name, patch.input) == ("custom_tool_call", "patch", "+ a line")
+    assert client.responses.retrieve(asked.id).output == asked.output
+    results = [
+        {"type": "function_call_output", "call_id": pay.call_id, "output": "paid"},
+        {"type": "custom_tool_call_output", "call_id": patch.call_id, "output": "patched"},
+    ]
+    # As clients do that keep the conversation themselves.
+    items = [
+        {"role": "user", "content": "Pay and patch."},
+        *(each.model_dump(exclude_none=True) for each in asked.output),
+    ]
+    told = client.responses.create(**given, input=[*items, *results], store=False)
+    assert told.output_text == "Done."
+    for part in (b"bank__pay", b"+ a line", b"paid", b"patched"):
+        assert part in provider.requests[1]

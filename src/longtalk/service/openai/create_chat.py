@@ -10,7 +10,8 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
-from longtalk.service.openai.create_response import check_metadata, make_function
+from longtalk.service.openai.client_tools import make_function
+from longtalk.service.openai.create_response import check_metadata
 from longtalk.service.openai.options import to_provider_options
 from longtalk.tools import Tool
 

@@ -8,13 +8,14 @@ from typing import Any, Literal
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.errors import InputError, ToolError
+from longtalk.errors import InputError
 from longtalk.policies import Combine, Policy, Summarize
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
+from longtalk.service.openai.client_tools import make_functions, to_function_item
 from longtalk.service.openai.items import drop_id
 from longtalk.service.openai.options import to_provider_options
-from longtalk.tools import Tool, external_tool
+from longtalk.tools import Tool
 
 _ENCRYPTED = "reasoning.encrypted_content"
 _INCLUDED = (_ENCRYPTED, "message.input_image.image_url")
@@ -123,11 +124,11 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         for number, item in enumerate(items):
             if item[:1] != b"{":
                 raise ApiError(400, f"Item {number} of `input` is not an object.", param=f"input[{number}]")
-        return [drop_id(item) for item in items]
+        return [to_function_item(drop_id(item)) for item in items]
 
     def make_tools(self) -> list[Tool]:
         """Return the client's functions. Raises `ApiError` for a tool that only OpenAI's own servers run."""
-        return [make_function(tool, f"tools[{i}]") for i, tool in enumerate(self.tools or ())]
+        return make_functions(self.tools or (), "tools")
 
     def make_options(self, provider: AsyncProvider) -> dict[str, Any]:
         """Return the options of the model call."""
@@ -200,20 +201,6 @@ def check_metadata(metadata: Mapping[str, str] | None) -> None:
                 f"{_LONGEST_METADATA_VALUE}.",
                 param="metadata",
             )
-
-
-def make_function(tool: Mapping[str, Any], where: str) -> Tool:
-    """Return a function that the client runs. `where` names its place in the request, for errors."""
-    if tool.get("type", "function") != "function":
-        kind = tool.get("type")
-        raise ApiError(
-            400, f"Tools of the type {kind!r} are not supported here: only functions are.", param=f"{where}.type"
-        )
-    schema = tool.get("parameters") or {"type": "object", "properties": {}}
-    try:
-        return external_tool(tool.get("name", ""), tool.get("description") or "", schema)
-    except ToolError as problem:
-        raise ApiError(400, str(problem), param=where) from None
 
 
 def _read_format(text: Mapping[str, Any]) -> Mapping[str, Any]:

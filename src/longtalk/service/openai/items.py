@@ -12,6 +12,7 @@ from typing import Any
 from longtalk._util import json_bytes
 from longtalk.memory.cards.hidden import find_memory_calls, is_hidden
 from longtalk.service.ids import make_entry_item_id, make_item_id
+from longtalk.service.openai.client_tools import CallForm, read_custom_input
 from longtalk.transcript.transcript import Entry
 from longtalk.turn.memory import RECALL
 from longtalk.wires import WIRES
@@ -37,16 +38,23 @@ def make_message(id: str, text: str, status: str = "completed", refusal: str = "
     return {"id": id, "type": "message", "status": status, "role": "assistant", "content": content}
 
 
-def make_call(id: str, call_id: str, name: str, arguments: str, status: str = "completed") -> Item:  # noqa: A002
-    """Return a function call as an item."""
-    return {
-        "id": id,
-        "type": "function_call",
-        "status": status,
-        "call_id": call_id,
-        "name": name,
-        "arguments": arguments,
-    }
+def make_call(
+    id: str,  # noqa: A002
+    call_id: str,
+    name: str,
+    arguments: str,
+    status: str = "completed",
+    *,
+    form: CallForm | None = None,
+) -> Item:
+    """Return a call as an item, in the form of the tool that the client has declared."""
+    form = form or CallForm(name)
+    call: Item = {"id": id, "type": "function_call", "status": status, "call_id": call_id, "name": form.name}
+    if form.namespace:
+        call["namespace"] = form.namespace
+    if form.is_custom:
+        return {**call, "type": "custom_tool_call", "input": read_custom_input(arguments) if arguments else ""}
+    return {**call, "arguments": arguments}
 
 
 def make_reasoning(id: str, text: str) -> Item:  # noqa: A002
@@ -69,11 +77,11 @@ class ItemNumbers:
 
 
 def to_output_items(
-    entries: Iterable[Entry], turn: str, *, tools: Collection[str] | None = None, encrypted: bool = False
+    entries: Iterable[Entry], turn: str, *, tools: Mapping[str, CallForm] | None = None, encrypted: bool = False
 ) -> list[Item]:
     """Return the items that the answers of a turn are.
 
-    `tools` are the names of the client's functions; calls of others are not shown. None shows all that are not the
+    `tools` are the client's tools by their names; calls of others are not shown. None shows all that are not the
     library's own. `encrypted` includes the encrypted reasoning of a Responses provider.
     """
     numbers, items = ItemNumbers(turn), []
@@ -97,7 +105,8 @@ def to_output_items(
         for call in seen.calls:
             if call.id not in calls_hidden and is_shown(call.name, tools):
                 arguments = call.arguments.decode("utf-8", "replace") or "{}"
-                items.append(make_call(numbers.take("fc"), call.id, call.name, arguments))
+                form = tools.get(call.name) if tools is not None else None
+                items.append(make_call(numbers.take("fc"), call.id, call.name, arguments, form=form))
     return items
 
 
@@ -131,7 +140,7 @@ def drop_id(item: bytes) -> bytes:
     return json_bytes.build({name: value for name, value in fields.items() if name != "id"}) if "id" in fields else item
 
 
-def to_items(entries: Sequence[Entry], tools: Mapping[str, Collection[str] | None]) -> list[Item]:
+def to_items(entries: Sequence[Entry], tools: Mapping[str, Mapping[str, CallForm] | None]) -> list[Item]:
     """Return all items of a conversation, oldest first. `tools` has the client's functions of each turn, by its id."""
     items: list[Item] = []
     start = 0

@@ -38,9 +38,12 @@ def to_provider_options(fields: Mapping[str, Any], provider: AsyncProvider) -> M
     """
     given = {name: value for name, value in fields.items() if value is not None}
     reasoning = {name: value for name, value in (given.pop("reasoning", None) or {}).items() if value is not None}
+    family = find_family(provider.wire)
+    if family != "openai-responses" and reasoning.get("summary") == "auto":
+        # It asks for as much as the provider shows anyway.
+        del reasoning["summary"]
     if reasoning:
         given["reasoning"] = reasoning
-    family = find_family(provider.wire)
     options: Mapped = {}
     for name, value in given.items():
         mapper = _MAPPERS.get(family, {}).get(name)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from longtalk.events import Reasoning, Text, ToolCall, ToolCallDelta
 from longtalk.service.errors import ApiError
+from longtalk.service.openai.client_tools import CallForm, read_custom_input
 from longtalk.service.openai.items import Item, ItemNumbers, is_shown, make_call, make_message, make_reasoning
 from longtalk.service.openai.response_object import make_response
 from longtalk.transcript.transcript import now
@@ -27,7 +28,7 @@ class ResponseEvents:
         *,
         model: str,
         echo: Mapping[str, Any],
-        tools: Collection[str] | None,
+        tools: Mapping[str, CallForm],
         created: int,
     ) -> None:
         self.id = id
@@ -161,9 +162,13 @@ class ResponseEvents:
 
     def _add_call_piece(self, piece: ToolCallDelta) -> list[bytes]:
         events = self._close()
+        form = self._tools[piece.name]
+        if form.is_custom:
+            # Its text is inside JSON, and is sent when that is complete.
+            return events
         item = self._calls.get(piece.index)
         if item is None:
-            item = make_call(self._numbers.take("fc"), piece.id, piece.name, "", "in_progress")
+            item = make_call(self._numbers.take("fc"), piece.id, piece.name, "", "in_progress", form=form)
             events.append(self._add_item(item))
             self._calls[piece.index] = item
         if piece.arguments:
@@ -178,8 +183,11 @@ class ResponseEvents:
         # A stream may name a call only at its end.
         index = next((i for i, item in self._calls.items() if item["call_id"] in (call.id, "")), None)
         if index is None:
-            item = make_call(self._numbers.take("fc"), call.id, call.name, "", "in_progress")
+            form = self._tools[call.name]
+            item = make_call(self._numbers.take("fc"), call.id, call.name, "", "in_progress", form=form)
             events.append(self._add_item(item))
+            if form.is_custom:
+                return events + self._end_custom_call(item, arguments)
         else:
             item = self._calls.pop(index)
         if not item["arguments"] and arguments:
@@ -191,6 +199,15 @@ class ResponseEvents:
         )
         events.append(self._event("response.output_item.done", output_index=place["output_index"], item=item))
         return events
+
+    def _end_custom_call(self, item: Item, arguments: str) -> list[bytes]:
+        place, text = self._place(item), read_custom_input(arguments)
+        item |= {"input": text, "status": "completed"}
+        return [
+            self._event("response.custom_tool_call_input.delta", **place, delta=text),
+            self._event("response.custom_tool_call_input.done", **place, input=text),
+            self._event("response.output_item.done", output_index=place["output_index"], item=item),
+        ]
 
     def _close(self, status: str = "completed") -> list[bytes]:
         """Return the events that end the message or the reasoning that is being streamed."""

@@ -16,6 +16,7 @@ from longtalk.reply import TurnReply
 from longtalk.service.access import Caller
 from longtalk.service.errors import ApiError, from_error
 from longtalk.service.ids import ResponseId, new_conversation_id, new_key, parse_response_id
+from longtalk.service.openai.client_tools import list_forms
 from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.openai.items import Item, to_output_items
 from longtalk.service.openai.response_events import ResponseEvents
@@ -171,7 +172,7 @@ async def _play(
 ) -> Item:
     """Play a turn, and render its events. Return the response."""
     events: ResponseEvents | None = None
-    created, model, tools = now(), order.model.name, [tool.name for tool in order.tools]
+    created, model, tools = now(), order.model.name, list_forms(echo.get("tools", ()))
 
     def begin(turn: str) -> ResponseEvents:
         made = ResponseEvents(id, turn, model=model, echo=echo, tools=tools, created=created)

@@ -10,6 +10,7 @@ from longtalk._util.concurrency import call_store
 from longtalk.events import Text, ToolCall
 from longtalk.service.errors import ApiError
 from longtalk.service.ids import ResponseId, is_chain
+from longtalk.service.openai.client_tools import CallForm, list_forms
 from longtalk.service.openai.items import Item, to_input_item, to_output_items
 from longtalk.service.openai.response_events import ResponseEvents
 from longtalk.service.openai.response_object import find_status, make_response
@@ -49,8 +50,8 @@ class StoredResponse:
         return sum(map(wire.read_usage, self.turn.usage), Usage())
 
     @property
-    def _tools(self) -> list[str]:
-        return [tool.get("name", "") for tool in self._echo.get("tools", ())]
+    def _tools(self) -> dict[str, CallForm]:
+        return list_forms(self._echo.get("tools", ()))
 
     def to_object(self) -> Item:
         """Return the response object."""
@@ -82,7 +83,8 @@ class StoredResponse:
             created=self.turn.started,
         )
         made = events.begin()
-        for item in to_output_items(self._entries, self.turn.id, tools=self._tools):
+        plain = {name: CallForm(name) for name in self._tools}
+        for item in to_output_items(self._entries, self.turn.id, tools=plain):
             if item["type"] == "message":
                 made += events.feed(Text("".join(part.get("text", "") for part in item["content"])))
             elif item["type"] == "function_call":

@@ -1,0 +1,117 @@
+"""The tools that a client runs. Providers know them as functions, whatever form they have in the Responses API.
+
+- A *namespace* is a group of functions. Each becomes a function whose name begins with that of the group.
+- A *custom* tool takes free text. It becomes a function with one argument, the text.
+
+The calls of a model are shown to the client in the form in which it has declared the tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.errors import ToolError
+from longtalk.service.errors import ApiError
+from longtalk.tools import Tool, external_tool
+
+_TEXT = "input"
+_TEXT_SCHEMA = {"type": "object", "properties": {_TEXT: {"type": "string"}}, "required": [_TEXT]}
+
+
+class CallForm(msgspec.Struct, frozen=True):
+    """What calls of a tool look like to the client."""
+
+    name: str
+    namespace: str = ""
+    is_custom: bool = False
+
+
+def list_forms(tools: Iterable[Any]) -> dict[str, CallForm]:
+    """Return the forms of a client's tools, by the names under which providers know them."""
+    forms: dict[str, CallForm] = {}
+    for tool in tools:
+        kind, name = tool.get("type", "function"), str(tool.get("name", ""))
+        if kind == "namespace":
+            inner = list_forms(tool.get("tools") or ())
+            forms |= {_join(name, each): msgspec.structs.replace(inner[each], namespace=name) for each in inner}
+        elif kind in ("function", "custom"):
+            forms[name] = CallForm(name, is_custom=kind == "custom")
+    return forms
+
+
+def make_functions(tools: Iterable[Any], where: str, namespace: str = "") -> list[Tool]:
+    """Return a client's tools as functions. Raises `ApiError` for a tool that only OpenAI's own servers run.
+
+    `where` names their place in the request, for errors. A search that may not use the web has nothing to search in
+    here, so it is left out.
+    """
+    made: list[Tool] = []
+    for i, tool in enumerate(tools):
+        place = f"{where}[{i}]"
+        if not isinstance(tool, Mapping):
+            raise ApiError(400, "A tool must be an object.", param=place)
+        kind, name = tool.get("type", "function"), _join(namespace, tool.get("name", ""))
+        if kind == "namespace" and isinstance(tool.get("tools"), list):
+            made += make_functions(tool["tools"], f"{place}.tools", name)
+        elif kind == "custom":
+            described = {"type": "function", "name": name, "parameters": _TEXT_SCHEMA}
+            made.append(make_function({**tool, **described, "description": _describe_custom(tool)}, place))
+        elif kind != "web_search" or tool.get("external_web_access") is not False:
+            made.append(make_function({**tool, "name": name}, place))
+    return made
+
+
+def make_function(tool: Mapping[str, Any], where: str) -> Tool:
+    """Return a function that the client runs. `where` names its place in the request, for errors."""
+    if tool.get("type", "function") != "function":
+        kind = tool.get("type")
+        raise ApiError(
+            400, f"Tools of the type {kind!r} are not supported here: only functions are.", param=f"{where}.type"
+        )
+    schema = tool.get("parameters") or {"type": "object", "properties": {}}
+    try:
+        return external_tool(tool.get("name", ""), tool.get("description") or "", schema)
+    except ToolError as problem:
+        raise ApiError(400, str(problem), param=where) from None
+
+
+def to_function_item(item: bytes) -> bytes:
+    """Return a call that a client sends, or its result, in the form of a function. Other items stay as they are."""
+    if b'"custom_tool_call' not in item and b'"namespace"' not in item:
+        return item
+    fields = json_bytes.value(item)
+    kind, namespace = fields.get("type"), fields.pop("namespace", None)
+    if kind == "custom_tool_call_output":
+        return json_bytes.encode({**fields, "type": "function_call_output"})
+    if kind == "custom_tool_call":
+        text = fields.pop("input", "")
+        fields |= {"type": "function_call", "arguments": json_bytes.encode({_TEXT: text}).decode()}
+    elif kind != "function_call" or not namespace:
+        return item
+    return json_bytes.encode({**fields, "name": _join(namespace, fields.get("name"))})
+
+
+def read_custom_input(arguments: str) -> str:
+    """Return the text that a model passes to a custom tool."""
+    try:
+        given = json_bytes.value(arguments.encode())
+    except ValueError:
+        return arguments
+    text = given.get(_TEXT) if isinstance(given, dict) else None
+    return text if isinstance(text, str) else arguments
+
+
+def _describe_custom(tool: Mapping[str, Any]) -> str:
+    """Return the description of a custom tool, with the grammar of its text if it has one."""
+    form = tool.get("format")
+    grammar = form.get("definition") if isinstance(form, Mapping) else None
+    texts = [tool.get("description") or "", f"`{_TEXT}` must follow this grammar:\n{grammar}" if grammar else ""]
+    return "\n\n".join(text for text in texts if text)
+
+
+def _join(namespace: object, name: object) -> str:
+    return f"{namespace}__{name}" if namespace else str(name)
