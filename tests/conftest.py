@@ -37,6 +37,9 @@ for name in list(os.environ):
     if name.endswith(("_API_KEY", "_BASE_URL")) or name.lower().endswith("_proxy"):
         del os.environ[name]
 
+# The smallest local model is enough for tests.
+os.environ["LONGTALK_LOCAL"] = "135m"
+
 # Nor may they read this user's models file.
 os.environ.pop("LONGTALK_MODELS", None)
 os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-such-folder")

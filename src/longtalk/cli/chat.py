@@ -33,8 +33,7 @@ COMMANDS = ("/help", "/history", "/brief", "/again", "/new", "/quit", "/exit")
 
 UNANSWERED = "(The last message has no complete answer. To ask for it again, type /again.)"
 
-LOCAL = (
-    "Talking to SmolLM2-135M on this machine. It needs no key, but it is very small. "
+_BETTER = (
     "For better answers, use -m ollama:MODEL, -m local:/path/model.gguf, or -m openai-chat:MODEL with OPENAI_API_KEY."
 )
 
@@ -49,7 +48,7 @@ def run(*, lines: bool, **choices: Any) -> None:
     terminal, failed = sys.stdin.isatty(), False
     with exit_on_signals(), open_session(**choices) as session:
         if session.is_default_model:
-            print_note(LOCAL)
+            print_note(_describe_local_model())
         verb = "Starting" if session.is_new else "Continuing"
         location = describe_location(choices["store"])
         print_note(f"{verb} conversation {escape_line(session.id)} in {location}. /help lists commands, /quit leaves.")
@@ -79,6 +78,15 @@ def run(*, lines: bool, **choices: Any) -> None:
                         print_note(UNANSWERED)
     if failed and not terminal:
         raise SystemExit(1)
+
+
+def _describe_local_model() -> str:
+    """Return what a newcomer should know about the model that answers without any choice."""
+    from longtalk.providers.local.catalog import MODELS, choose_default
+
+    model = MODELS[choose_default()]
+    size = "very small" if model.name == "135m" else "small"
+    return f"Talking to {model.title} on this machine. It needs no key, but it is {size}. {_BETTER}"
 
 
 def _ask_again(session: ChatSession) -> None:

