@@ -169,6 +169,26 @@ def test_metadata_added_only_in_the_target_stays(make: Make) -> None:
     assert there.meta("short") == {"title": "Mine"}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_branches_that_end_the_same_turn_in_two_ways_stay_apart(kind: str, make: Make) -> None:
+    def look(at: str) -> str:
+        """Look at something."""
+        return f"about {at}"
+
+    source, target = make(kind), make(kind)
+    calls = says(calls=[("one", "look", {"at": "a"}), ("two", "look", {"at": "b"})])
+    talk = Conversation("c", model=Scripted(calls, says("Done."), says("Well.")), store=source, tools=[look])
+    talk.send("Look.")
+    first_result = next(entry for entry in talk.history() if entry.role == "tool")
+    # The second result is not on this branch, so the call is closed there, by an entry with the same number.
+    talk.fork(at=first_result.id, name="aside").send("And now?")
+    Archive(source).copy_to(target)
+    for branch in (MAIN, "aside"):
+        assert [entry.native for entry in target.read("", "c", branch, 0, 99).entries()] == [
+            entry.native for entry in source.read("", "c", branch, 0, 99).entries()
+        ]
+
+
 def test_a_value_that_the_source_has_changed_is_changed(make: Make) -> None:
     source, target = make("memory"), make("sqlite")
     fill(source)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -167,7 +168,13 @@ def _find_shared_start(
             low, found = middle + 1, part
         else:
             high = middle
-    return low, found
+    if found is None:
+        return 0, None
+    # A branch that forks inside a turn and continues the turn has other entries with the same ids.
+    first = next((i for i in range(low - 1, 0, -1) if found.entries[i - 1].turn != found.entries[low - 1].turn), 0)
+    own = store.read(owner, conversation, head.branch, first, low).entries()
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own, found.entries[first:low], strict=True)))
+    return first + same, found
 
 
 def _list_turns_before(part: BranchPart, stop: int) -> list[Turn]:
