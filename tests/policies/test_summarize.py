@@ -40,7 +40,7 @@ def summarised(transcript: Transcript, policy: Policy = LIMIT, of: Terms | None 
     summary = Summary(text="s" * 50, covers=list_covered(made.epoch, made.summary_request.stop), tokens=50)
     transcript = record_summary(transcript, summary, transcript[transcript.index_of(made.summary_request.stop) - 1].id)
     made = make_plan(transcript, policy, of)
-    return apply_plan(transcript, made), made
+    return apply_plan(transcript, made, of), made
 
 
 def grown(transcript: Transcript, exchanges: int) -> Transcript:
@@ -197,7 +197,7 @@ def test_without_a_summary_the_window_is_never_exceeded() -> None:
     for n in range(60):
         transcript = transcript.append_to_turn(f"t{n}", talked(n)[:1])
         made = make_plan(transcript, LIMIT, terms(window=600))
-        transcript = apply_plan(transcript, made)
+        transcript = apply_plan(transcript, made, terms(window=600))
         told += [notice.kind for notice in made.notices]
         assert made.tokens <= 600
         context = composed(transcript, made)

@@ -172,6 +172,38 @@ async def test_a_message_that_a_server_calls_too_long_is_its_own_error() -> None
     assert len(provider.requests) == 1
 
 
+async def test_after_a_refusal_as_too_long_the_provider_decides_about_a_longer_message() -> None:
+    provider = AsyncScripted(says("Hello."), too_long(), says("Short."), says("Still here."))
+    chat = AsyncChat(provider)
+    reply = await chat.send(WORDS * 30)
+    reply = await chat.send("And now?", state=reply.state)
+    # A proxy may have been in the way. What was learned from it must not end the conversation.
+    reply = await chat.send(WORDS * 3_000, state=reply.state)
+    assert reply.text == "Still here."
+    assert "over_limit" in kinds(reply)
+    provider.check()
+
+
+@pytest.mark.parametrize("repeats", [20, 3_000])
+async def test_after_a_refusal_a_window_that_was_given_limits_what_is_counted(repeats: int) -> None:
+    silent = says("Short.", usage={"prompt_tokens": 0})
+    provider = AsyncScripted(silent, too_long(), silent, silent)
+    chat = AsyncChat(provider, window=8_000)
+    reply = await talk(chat, 2)
+    if repeats == 20:
+        assert (await chat.send(WORDS * repeats, state=reply.state)).text == "Short."
+    else:
+        with pytest.raises(ContextOverflow):
+            await chat.send(WORDS * repeats, state=reply.state)
+
+
+async def test_a_smaller_window_that_the_caller_gives_later_is_kept() -> None:
+    provider = AsyncScripted(says(WORDS), too_long(6_000, 7_000), says(WORDS), says("Well."))
+    reply = await talk(AsyncChat(provider), 2)
+    reply = await AsyncChat(provider, window=150).send("And now?", state=reply.state)
+    assert reply.context.tokens <= 150
+
+
 async def test_what_the_user_says_is_sent_whole_also_over_the_budget() -> None:
     provider = AsyncScripted(says("a"), says("b"))
     chat = AsyncChat(provider, policy=TokenBudget(500))

@@ -155,8 +155,8 @@ def _rebuild(
     if call.schema and settings.schema is not None:
         options = settings.schema
 
-    def render(is_repeated: Callable[[Record], bool]) -> bytes:
-        repeated = [record for record in records if record.kind == "aside" and is_repeated(record)]
+    def render(is_repeated: Callable[[Record], bool], order: int) -> bytes:
+        repeated = [record for record in records[::order] if record.kind == "aside" and is_repeated(record)]
         transcript = Transcript(fresh=tuple(entries[: call.size]), records=Standing(repeated))
         context = compose(
             transcript,
@@ -186,9 +186,11 @@ def _rebuild(
 
     # An epoch that begins because of an exclusion forgets what followed earlier messages.
     for is_repeated in (was_there, lambda record: was_there(record) and record.at >= began):
-        body = render(is_repeated)
-        if digest_body(body) == call.body:
-            return body
+        # Of several suffixes in one place, the last counts: later requests may have had a shorter one.
+        for order in (1, -1):
+            body = render(is_repeated, order)
+            if digest_body(body) == call.body:
+                return body
     raise _Unknown(_CHANGED)
 
 

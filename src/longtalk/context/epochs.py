@@ -10,7 +10,7 @@ last request, so that only the entries after it have to be estimated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -19,10 +19,11 @@ from longtalk.context.costs import CostReceipt, Meter
 from longtalk.errors import InputError
 from longtalk.memory.summary import OldEntry, Summary
 from longtalk.policies.base import Policy, fingerprint_policy
+from longtalk.tokens import Counter, count_message
 from longtalk.transcript.manifest import EXCLUDED, Run
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.ranges import merge_spans
-from longtalk.transcript.transcript import Entry, Record, Transcript
+from longtalk.transcript.transcript import Entry, Record, Transcript, now
 from longtalk.usage import Usage
 from longtalk.wires.entries import describe_entry
 from longtalk.wires.protocol import Wire
@@ -127,6 +128,13 @@ class TurnSuffix(msgspec.Struct, frozen=True, omit_defaults=True):
     """The number of tokens, as counted locally."""
     data: str = ""
     """The data that memory added before the instruction."""
+    asks: int = 0
+    """The number of characters at the beginning of the text that request a memory card."""
+
+    def remove_additions(self, wire: Wire, counter: Counter) -> TurnSuffix:
+        """Return the suffix without what memory added, so with the instruction of the app alone."""
+        rest = TurnSuffix(self.text[max(0, self.asks) :].lstrip("\n"), self.place)
+        return msgspec.structs.replace(rest, tokens=sum(count_message(each, counter) for each in rest.pieces(wire)))
 
     def pieces(self, wire: Wire) -> list[bytes]:
         """Return the suffix as messages in the format of a wire."""
@@ -223,10 +231,13 @@ def _is_cut(run: Run, role: str) -> bool:
     return run.verdict == "sent" and run.keep > 0 and run.first == run.last and role in ("tool", "event")
 
 
-def begin_epoch(transcript: Transcript, epoch: Epoch) -> Transcript:
+def begin_epoch(
+    transcript: Transcript, epoch: Epoch, shorten: Callable[[TurnSuffix], TurnSuffix] | None = None
+) -> Transcript:
     """Return the transcript with a new epoch recorded, and without the kept suffixes of the previous epoch.
 
-    Suffixes of the current exchange are kept, unless they may quote an exchange that is excluded now.
+    Suffixes of the current exchange are kept, unless they may quote an exchange that is excluded now. `shorten` makes
+    them shorter.
     """
     epoch = msgspec.structs.replace(epoch, checked=is_checked(transcript))
     standing = transcript.records
@@ -238,6 +249,13 @@ def begin_epoch(transcript: Transcript, epoch: Epoch) -> Transcript:
         if record.kind != "aside"
         or (goes_on and (suffix := standing.read(record, TurnSuffix)) and suffix.place > epoch.current)
     ]
+    if shorten is not None:
+        shorter = {suffix.place: shorten(suffix) for suffix in list_kept_suffixes(transcript, epoch.current)}
+        for i, record in enumerate(records):
+            suffix = standing.read(record, TurnSuffix) if record.kind == "aside" else None
+            if suffix is not None and suffix.place in shorter:
+                data = json_bytes.encode(shorter[suffix.place])
+                records[i] = msgspec.structs.replace(record, at=now(), data=data)
     return transcript.with_records(records).add_record("epoch", json_bytes.encode(epoch), replace=True)
 
 
@@ -263,9 +281,9 @@ def map_kept_suffixes(transcript: Transcript, epoch: Epoch) -> dict[int, TurnSuf
 
 
 def list_kept_suffixes(transcript: Transcript, current: int) -> list[TurnSuffix]:
-    """Return the kept suffixes after a position."""
+    """Return the kept suffixes after a position. Of several in one place, the newest counts."""
     found = transcript.records.read_all("aside", TurnSuffix)
-    return [suffix for suffix in found if suffix.place > current] if found else found
+    return list({suffix.place: suffix for suffix in found if suffix.place > current}.values()) if found else found
 
 
 class NotRecalled:

@@ -54,6 +54,13 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """The number of tokens of the preamble and the instruction, as counted locally."""
     window: int | None
     """The model's window in tokens; None if it is unknown."""
+    is_learned: bool = False
+    """Whether the window, or the length of requests, follows from an earlier request that was refused.
+
+    If so, the provider decides about a request that can't be made short enough, unless it has more than `given` tokens.
+    """
+    given: int | None = None
+    """The window as the caller or the list of models states it; None if they don't."""
     answer: int
     """The number of tokens to keep free for the answer."""
     prices: Prices | None = None
@@ -71,6 +78,12 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     def room(self) -> int | None:
         """The number of tokens that a request may have; None if the window is unknown."""
         return self.window and max(self.window - self.answer, self.window // 2, 1)
+
+    def is_refused(self, size: View) -> bool:
+        """Return True if a request is too long to be sent at all."""
+        if self.window is None or size.tokens <= self.window:
+            return False
+        return not self.is_learned or (self.given is not None and size.counted > self.given)
 
 
 class RequestEstimate:
@@ -296,6 +309,12 @@ def has_any_between(positions: Sequence[int], first: int, stop: int) -> bool:
 def count_kept_suffixes(transcript: Transcript, current: int) -> int:
     """Return the tokens of the kept suffixes after this position."""
     return sum([max(0, suffix.tokens) for suffix in list_kept_suffixes(transcript, current)])
+
+
+def count_additions(transcript: Transcript, current: int, terms: Terms) -> int:
+    """Return how many of the tokens of the kept suffixes after this position were added by memory."""
+    kept = list_kept_suffixes(transcript, current)
+    return sum(max(0, each.tokens - each.remove_additions(terms.wire, terms.counter).tokens) for each in kept)
 
 
 def find_current_exchange(transcript: Transcript, epoch: Epoch) -> int:

@@ -25,6 +25,7 @@ from longtalk.context.measure import (
     UNKNOWN_WINDOW,
     RequestEstimate,
     Terms,
+    count_additions,
     count_kept_suffixes,
     find_current_exchange,
     find_stand_in,
@@ -74,13 +75,16 @@ class Plan(msgspec.Struct, frozen=True):
     """The expected costs and savings of an epoch that begins to save money."""
     card: CardKind = ""
     """The kind of memory card to request with the next call; empty for none."""
+    drops_additions: bool = False
+    """Whether what memory has added to the current exchange is left out from now on, because it does not fit."""
 
 
-def apply_plan(transcript: Transcript, plan: Plan) -> Transcript:
+def apply_plan(transcript: Transcript, plan: Plan, terms: Terms) -> Transcript:
     """Return the transcript with the epoch of a plan recorded, if the plan begins a new one."""
     if not plan.begins:
         return transcript
-    transcript = begin_epoch(transcript, plan.epoch)
+    shorten = (lambda suffix: suffix.remove_additions(terms.wire, terms.counter)) if plan.drops_additions else None
+    transcript = begin_epoch(transcript, plan.epoch, shorten)
     if plan.receipt is None:
         return transcript
     return transcript.add_record("receipt", json_bytes.encode(plan.receipt), replace=True)
@@ -291,11 +295,16 @@ def _plan_new_epoch(
     if terms.window is not None and view.tokens > terms.window and view.summary is not None:
         # The summary is used again after the next cut.
         view = _compact(msgspec.structs.replace(view, summary=None, latest_summary=None), compactors)
+    additions = 0
+    if terms.window is not None and view.tokens > terms.window and not settled:
+        # What memory has added to the current exchange is optional.
+        additions = count_additions(transcript, find_current_exchange(transcript, epoch), terms)
+        view = _compact(msgspec.structs.replace(view, fixed=view.fixed - additions), compactors) if additions else view
     if terms.window is not None and view.tokens > terms.window and not settled:
         # A request that fits only without room for an answer is better than none.
         limit = OverTokens(terms.window)
         view = _compact(view, [make_limit_compactor(limit, limit)])
-    if terms.window is not None and view.tokens > terms.window and not settled:
+    if terms.window is not None and terms.is_refused(view) and not settled:
         error = ContextOverflow(
             f"The request is too long for {terms.model}: it has about {view.tokens:,} tokens{describe_fixed(view)}, "
             f"and the window has {terms.window:,}. Nothing else can be left out: shorten the message."
@@ -316,7 +325,7 @@ def _plan_new_epoch(
         transcript, find_current_exchange(transcript, epoch)
     )
     same = (view.blocks, tuple(view.lines), view.summary) == (whole.blocks, epoch.lines, epoch.summary)
-    if same and has_all_pins(epoch, pins) and not old:
+    if same and has_all_pins(epoch, pins) and not old and not additions:
         return Plan(epoch, False, estimate.counted, estimate.tokens, tuple(notices))
     full = _find_outgrown_window(whole, view, compactors)
     new = make_epoch(view, epoch, reason if full is None else str(full), pins)
@@ -329,7 +338,7 @@ def _plan_new_epoch(
         notices.append(Notice("window_assumed", f"{text} Set it with Chat(window=…)."))
     notices += report_shortened(new, whole.blocks[-1])
     receipt = make_receipt(view, new, estimate) if view.summary != epoch.summary else None
-    return Plan(new, True, view.counted, view.tokens, tuple(notices), receipt=receipt)
+    return Plan(new, True, view.counted, view.tokens, tuple(notices), receipt=receipt, drops_additions=bool(additions))
 
 
 def _find_outgrown_window(whole: View, view: View, compactors: Sequence[Compactor]) -> _OverWindow | None:

@@ -17,6 +17,7 @@ from longtalk.context.compose import Context, compose
 from longtalk.context.epochs import Epoch, NotRecalled, TurnSuffix, find_epoch, list_kept_suffixes
 from longtalk.context.measure import Terms
 from longtalk.context.planning import Plan, apply_plan, make_plan
+from longtalk.context.token_limit import find_token_limit
 from longtalk.memory.brief.record import CaptureMode, CardKind, read_brief_record
 from longtalk.memory.cards import capture
 from longtalk.memory.head import render_unsent_app_lines
@@ -85,9 +86,15 @@ class TurnAdditions(msgspec.Struct, frozen=True):
         if self is NO_ADDITIONS and not instruction:
             return None
         asks = "" if self.in_system else self.request
+        position = transcript.position(tail - 1) + 1
         text = "\n\n".join(part for part in (asks, instruction) if part)
         data = self.data
-        return TurnSuffix(text, transcript.position(tail - 1) + 1, data=data) if text or data else None
+        return TurnSuffix(text, position, data=data, asks=len(asks)) if text or data else None
+
+    def remove_texts(self) -> TurnAdditions:
+        """Return the additions without any text, for requests from which it was left out."""
+        card: CardKind = self.card if self.card_received else ""
+        return TurnAdditions(card=card, in_system=self.in_system, card_received=self.card_received)
 
 
 NO_ADDITIONS = TurnAdditions()
@@ -107,6 +114,8 @@ class Prepared(msgspec.Struct, frozen=True):
     added: TurnAdditions
     is_new: bool
     """Whether the additions were chosen just now, so that the history should be searched."""
+    limit: int | None = None
+    """The number of tokens that the request may have with memory's additions; None if nothing limits it."""
 
     @property
     def preamble(self) -> Preamble:
@@ -135,6 +144,8 @@ class Prepared(msgspec.Struct, frozen=True):
         terms, room = self.terms, self.terms.room
         if self.keeper is None:
             return Recalled()
+        if self.limit is not None:
+            room = self.limit if room is None else min(room, self.limit)
         if room is not None:
             room -= self.plan.tokens + terms.counter.count(self.added.request + self.added.fresh) + _FRAME_TOKENS
         sent = NotRecalled(self.plan.epoch, self.transcript.size)
@@ -176,12 +187,23 @@ class Prepared(msgspec.Struct, frozen=True):
 
     def _count_added_tokens(self) -> int:
         """Return the tokens of what memory adds, or 0 if it is kept and so counted with the kept suffixes."""
-        if self.added is NO_ADDITIONS:
+        added = self.added
+        if added is NO_ADDITIONS:
             return 0
-        suffix = self.added.make_suffix(self.transcript, self.tail, None)
+        suffix = added.make_suffix(self.transcript, self.tail, None)
         if suffix is None or find_kept_suffix(self.transcript, self.tail) is not None:
             return 0
         return sum(count_message(piece, self.terms.counter) for piece in suffix.pieces(self.terms.wire))
+
+    def _fit_additions(self) -> Prepared:
+        """Return the request without the additions for which it has no room: recalled text, a card's request, lines."""
+        prepared = self
+        for part in ({"recalled": Recalled()}, {"request": "", "card": ""}, {"fresh": ""}):
+            more = prepared._count_added_tokens()
+            if not more or prepared.limit is None or prepared.plan.tokens + more <= prepared.limit:
+                break
+            prepared = msgspec.structs.replace(prepared, added=msgspec.structs.replace(prepared.added, **part))
+        return prepared
 
 
 def prepare(
@@ -217,7 +239,9 @@ def prepare(
         terms = msgspec.structs.replace(terms, fixed=terms.fixed + more)
     plan = make_plan(transcript, rules, terms, settled=settled, may_ask=may_ask, forced=forced, present=epoch)
     if plan.begins:
-        transcript = apply_plan(transcript, plan)
+        transcript = apply_plan(transcript, plan, terms)
+    if plan.drops_additions and added is not None:
+        added = added.remove_texts()
     is_new = False
     if keeper is not None and added is None and not settled and plan.summary_request is None:
         kept_suffix = find_kept_suffix(transcript, tail)
@@ -231,7 +255,9 @@ def prepare(
                 card_received=read_brief_record(transcript).covers >= kept_suffix.place,
             )
         )
-    return Prepared(transcript, plan, terms, recipient, keeper, tail, added or NO_ADDITIONS, is_new)
+    limit = find_token_limit(rules, terms) if keeper is not None else None
+    prepared = Prepared(transcript, plan, terms, recipient, keeper, tail, added or NO_ADDITIONS, is_new, limit)
+    return prepared._fit_additions()
 
 
 def _choose_additions(

@@ -57,14 +57,17 @@ class AsyncRequestBuilder:
         self._observer = observer
         preamble = recipient.preamble
         self._preamble_tokens = count_preamble(preamble.system, preamble.tools, progress.draft.counter)
+        self._is_refused = False
         self._opened: Handle | None = None
         """A session that was opened at the provider and has no answer yet."""
 
-    async def build(self, quirks: Quirks) -> tuple[Context, Prepared, int]:
+    async def build(self, quirks: Quirks, *, is_refused: bool = False) -> tuple[Context, Prepared, int]:
         """Return the context of the next request, what it was composed of, and how many entries the provider has.
 
-        If a limit is exceeded, a new epoch begins first, if needed with a summary.
+        If a limit is exceeded, a new epoch begins first, if needed with a summary. `is_refused` says that the provider
+        has just refused the request as too long.
         """
+        self._is_refused = is_refused
         progress = self._progress
         may_ask = bool(self._rules.compactors) and summary_claims.may_ask(progress.draft.transcript)
         prepared = self._prepare(quirks, may_ask=may_ask)
@@ -156,7 +159,9 @@ class AsyncRequestBuilder:
 
     def _make_terms(self) -> Terms:
         draft, provider = self._progress.draft, self._provider
-        window = read_windows(draft.transcript).get(provider.label) or self._window
+        learned_window = read_windows(draft.transcript).get(provider.label)
+        # A smaller window that the caller has given later is kept.
+        window = min((each for each in (learned_window, self._window) if each), default=None)
         return Terms(
             wire=draft.wire,
             counter=draft.counter,
@@ -164,6 +169,8 @@ class AsyncRequestBuilder:
             preamble=draft.turn.preamble,
             fixed=self._preamble_tokens,
             window=window,
+            is_learned=learned_window is not None and not self._is_refused,
+            given=self._window,
             answer=self._answer_limit or min((window or 0) // 8, MAX_ANSWER_ROOM),
             prices=draft.prices,
             prices_unknown=self._prices_unknown,

@@ -262,7 +262,7 @@ class AsyncTurnRunner(Generic[R]):
         while True:
             quirks = learned.read_quirks(progress.draft.transcript, self._provider.label)
             try:
-                context, prepared, held = await self._requests.build(quirks)
+                context, prepared, held = await self._requests.build(quirks, is_refused=too_long is not None)
             except ContextOverflow as problem:
                 raise too_long or problem from None
             except ProviderError as problem:

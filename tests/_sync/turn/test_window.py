@@ -172,6 +172,38 @@ def test_a_message_that_a_server_calls_too_long_is_its_own_error() -> None:
     assert len(provider.requests) == 1
 
 
+def test_after_a_refusal_as_too_long_the_provider_decides_about_a_longer_message() -> None:
+    provider = Scripted(says("Hello."), too_long(), says("Short."), says("Still here."))
+    chat = Chat(provider)
+    reply = chat.send(WORDS * 30)
+    reply = chat.send("And now?", state=reply.state)
+    # A proxy may have been in the way. What was learned from it must not end the conversation.
+    reply = chat.send(WORDS * 3_000, state=reply.state)
+    assert reply.text == "Still here."
+    assert "over_limit" in kinds(reply)
+    provider.check()
+
+
+@pytest.mark.parametrize("repeats", [20, 3_000])
+def test_after_a_refusal_a_window_that_was_given_limits_what_is_counted(repeats: int) -> None:
+    silent = says("Short.", usage={"prompt_tokens": 0})
+    provider = Scripted(silent, too_long(), silent, silent)
+    chat = Chat(provider, window=8_000)
+    reply = talk(chat, 2)
+    if repeats == 20:
+        assert (chat.send(WORDS * repeats, state=reply.state)).text == "Short."
+    else:
+        with pytest.raises(ContextOverflow):
+            chat.send(WORDS * repeats, state=reply.state)
+
+
+def test_a_smaller_window_that_the_caller_gives_later_is_kept() -> None:
+    provider = Scripted(says(WORDS), too_long(6_000, 7_000), says(WORDS), says("Well."))
+    reply = talk(Chat(provider), 2)
+    reply = Chat(provider, window=150).send("And now?", state=reply.state)
+    assert reply.context.tokens <= 150
+
+
 def test_what_the_user_says_is_sent_whole_also_over_the_budget() -> None:
     provider = Scripted(says("a"), says("b"))
     chat = Chat(provider, policy=TokenBudget(500))

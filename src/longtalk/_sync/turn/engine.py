@@ -241,7 +241,10 @@ class Engine:
             model=self.provider.label,
             preamble="",
             fixed=0,
-            window=read_windows(transcript).get(self.provider.label) or self._window,
+            window=min(
+                (each for each in (read_windows(transcript).get(self.provider.label), self._window) if each),
+                default=None,
+            ),
             answer=0,
         )
         return pin(transcript, entry, self.policy, terms)

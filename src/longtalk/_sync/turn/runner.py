@@ -263,7 +263,7 @@ class TurnRunner(Generic[R]):
         while True:
             quirks = learned.read_quirks(progress.draft.transcript, self._provider.label)
             try:
-                context, prepared, held = self._requests.build(quirks)
+                context, prepared, held = self._requests.build(quirks, is_refused=too_long is not None)
             except ContextOverflow as problem:
                 raise too_long or problem from None
             except ProviderError as problem:

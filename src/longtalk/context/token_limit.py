@@ -1,0 +1,52 @@
+"""Find how many tokens a request may have, so that what memory adds to it exceeds no limit.
+
+A plan decides about exchanges. What memory adds after the plan is optional, and is left out where it does not fit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import msgspec
+
+from longtalk.context.measure import UNKNOWN_WINDOW, Terms
+from longtalk.policies.base import Policy
+
+_MOST = 2**31
+
+
+class _Total(msgspec.Struct):
+    """The size of a request of which only the number of tokens counts."""
+
+    tokens: int
+    window: int
+    exchanges: int = 1
+    droppable: int = 0
+    messages: int = 1
+    history: int = 0
+
+    def brief_pays(self, recent: int, length: int) -> bool:  # noqa: ARG002
+        return False
+
+    def summary_pays(self, keep: int, length: int) -> bool:  # noqa: ARG002
+        return False
+
+
+def find_token_limit(policy: Policy, terms: Terms) -> int | None:
+    """Return the largest number of tokens within the window and the limits of a policy; None if nothing limits it.
+
+    A limit at which a summary is written does not count: it may be exceeded until the summary exists.
+    """
+    window = terms.window or UNKNOWN_WINDOW
+    triggers = [
+        each.over
+        for each in policy.compactors
+        if not any(hasattr(strategy, "background") for strategy in each.strategies)
+    ]
+
+    def is_exceeded(tokens: int) -> bool:
+        if terms.window is not None and tokens > terms.window:
+            return True
+        return any(trigger.fires(_Total(tokens, window)) for trigger in triggers)
+
+    return bisect_left(range(_MOST), True, key=is_exceeded) - 1 if is_exceeded(_MOST) else None
