@@ -33,7 +33,7 @@ def redact(world: World, talk: Talk, branch: str) -> None:
             if one != other and one.id != entry.id and not quotes:
                 raise Broken(f"The redaction of {entry.id} changed {one} to {other}.")
         talk.paths[name] = found
-        rest += "".join(each.native.decode(errors="replace") for each in found)
+        rest += "".join(each.words for each in found)
     talk.gone |= {word for word in [*MARK.findall(text), *list_secrets(text)] if word not in rest}
     exported = world.get_archive(talk).export(talk.name, "jsonl")
     for word in sorted(talk.gone):

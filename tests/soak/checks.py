@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from longtalk import history, join
+from longtalk import join
 from longtalk.errors import InputError, LongtalkError
+from longtalk.state.codec import decode
+from longtalk.wires import NAMES
 from tests.soak.settings import IDEMPOTENT, list_budgets
 from tests.soak.world import MARK, SECRET, Broken, Held, Known, Talk, World
 
@@ -80,8 +82,10 @@ def check_held(world: World, held: Held) -> None:
 
 
 def read_held(held: Held, state: bytes, parts: Sequence[bytes]) -> list[Known]:
+    """Return the entries of a state. Its history would lack the calls of the memory's own tool."""
     whole = join(*parts, state, seal=held.seal)
-    return [Known(each.id, each.role, each.native) for each in history(whole, seal=held.seal)]
+    plain = held.seal.open(whole) if held.seal else whole
+    return [Known(each.id, each.role, bytes(each.native)) for each in decode(plain, wires=NAMES)]
 
 
 def check_tool_runs(world: World) -> None:
@@ -103,7 +107,7 @@ def check_reply(setting: Any, reply: Any) -> None:
     for limit in list_budgets(setting.policy):
         if context.tokens > limit and "over_limit" not in kinds:
             raise Broken(f"A request has {context.tokens} tokens, and the policy allows {limit}: {sorted(kinds)}.")
-    if setting.window is not None and context.tokens > setting.window:
+    if setting.window is not None and context.tokens > setting.window and "over_limit" not in kinds:
         raise Broken(f"A request has {context.tokens} tokens, and the window {setting.window}.")
 
 

@@ -58,7 +58,7 @@ def play(world: World, held: Held, plan: Plan) -> None:
     world.tell(f"  {outcome}")
     requests = check_requests(world, held, find_hidden(held))
     if not (plan.mark is None and isinstance(outcome.problem, InputError)):
-        check_outcome(plan, outcome, setting, narrow=world.narrow)
+        check_outcome(plan, outcome, setting)
     absorb(held, plan, outcome)
     if outcome.finished and plan.mark and requests and plan.mark not in requests[-1].decode(errors="replace"):
         raise Broken(f"The last request of the turn does not have its message {plan.mark}.")
@@ -83,18 +83,15 @@ def absorb(held: Held, plan: Plan, outcome: Outcome) -> None:
     if outcome.problem is None:
         check_reply(held.setting, reply)
     if outcome.shown:
-        told = history(join(*parts, state, seal=held.seal), seal=held.seal)[len(held.entries) :]
+        old = {entry.id for entry in held.entries}
+        told = [each for each in history(join(*parts, state, seal=held.seal), seal=held.seal) if each.id not in old]
         check_shown(outcome.shown, (each.text for each in told if each.role == "assistant"), where)
     held.state, held.parts, held.entries = state, parts, found
     held.waiting = reply.calls if outcome.problem is None else ()
 
 
 def find_hidden(held: Held) -> set[str]:
-    rest = "".join(
-        entry.native.decode(errors="replace")
-        for entry in held.entries
-        if entry.id.rpartition("-")[0] not in held.hidden
-    )
+    rest = "".join(entry.words for entry in held.entries if entry.id.rpartition("-")[0] not in held.hidden)
     return {word for words in held.hidden.values() for word in words if word not in rest}
 
 
@@ -112,7 +109,7 @@ def crash(world: World, held: Held) -> None:
                     if number == stop:
                         break
         except Exception as problem:
-            check_outcome(Plan(None, None, "", 0, {}), Outcome(problem=problem), held.setting, narrow=world.narrow)
+            check_outcome(Plan(None, None, "", 0, {}), Outcome(problem=problem), held.setting)
     check_requests(world, held, find_hidden(held))
     if latest is None:
         return

@@ -83,7 +83,7 @@ def play(world: World, talk: Talk, branch: str, plan: Plan) -> None:
     world.tell(f"  {outcome}")
     requests = check_requests(world, talk, find_hidden(talk, branch))
     if not may_refuse(plan, outcome):
-        check_outcome(plan, outcome, setting, narrow=world.narrow)
+        check_outcome(plan, outcome, setting)
     absorb(world, talk, branch, plan, outcome)
     if outcome.finished and plan.mark and requests and plan.mark not in requests[-1].decode(errors="replace"):
         raise Broken(f"The last request of the turn does not have its message {plan.mark}.")
@@ -114,7 +114,8 @@ def absorb(world: World, talk: Talk, branch: str, plan: Plan, outcome: Outcome) 
     if reply is None:
         return
     if outcome.shown and found:
-        told = world.get_archive(talk).history(talk.name, branch=branch)[len(known) :]
+        old = {entry.id for entry in known}
+        told = [each for each in world.get_archive(talk).history(talk.name, branch=branch) if each.id not in old]
         check_shown(outcome.shown, (each.text for each in told if each.role == "assistant"), where)
     if outcome.problem is None:
         check_reply(talk.setting, reply)
@@ -130,11 +131,7 @@ def remember_key(talk: Talk, branch: str, plan: Plan, outcome: Outcome) -> None:
 def find_hidden(talk: Talk, branch: str) -> set[str]:
     """Return the words that no request on a branch may contain, unless an entry that is sent has them too."""
     excluded = talk.excluded.get(branch, {})
-    rest = "".join(
-        entry.native.decode(errors="replace")
-        for entry in talk.paths.get(branch, ())
-        if entry.id.rpartition("-")[0] not in excluded
-    )
+    rest = "".join(entry.words for entry in talk.paths.get(branch, ()) if entry.id.rpartition("-")[0] not in excluded)
     return {word for word in talk.get_hidden(branch) if word not in rest}
 
 
@@ -307,7 +304,7 @@ def answer_again(world: World, talk: Talk, branch: str) -> None:
     world.tell(f"  {outcome} on {made!r}")
     check_requests(world, talk, talk.gone)
     if not may_refuse(plan, outcome):
-        check_outcome(plan, outcome, talk.setting, narrow=world.narrow)
+        check_outcome(plan, outcome, talk.setting)
     for name in world.list_branches(talk) - set(talk.paths):
         found = world.read(talk, name)
         pairs = list(zip(found, talk.paths[branch], strict=False))
@@ -324,9 +321,6 @@ def answer_again(world: World, talk: Talk, branch: str) -> None:
 
 def collide(world: World, talk: Talk, branch: str) -> None:
     """Run a turn while another one runs on the branch; perhaps the first one's lease has ended."""
-    if world.narrow:
-        # Either turn may be too long for what a server has said about its window.
-        return
     rng, setting = world.rng, talk.setting
     first = draw_plan(world, setting, world.make_mark(talk), stored=True)
     first.faults = []
@@ -351,7 +345,7 @@ def collide(world: World, talk: Talk, branch: str) -> None:
         if not running or on_busy == "fork":
             raise
     except ContextOverflow as problem:
-        if not world.narrow and setting.window is None:
+        if setting.window is None:
             raise Broken(f"A turn failed without a reason: {problem}") from problem
     try:
         for _ in stream:

@@ -88,7 +88,6 @@ def draw_plan(world: World, setting: Setting, mark: str | None, message: Any = N
     if stored and mark is not None and rng.random() < 0.3:
         arguments["meta"] = {"n": rng.randrange(9)}
     faults = [draw_fault(rng, setting.provider) for _ in range(rng.choice([1, 1, 2]))] if rng.random() < 0.2 else []
-    world.narrow = world.narrow or any(fault.overflows for fault in faults)
     return Plan(message, mark, rng.choice(WAYS), rng.randrange(25), arguments, faults)
 
 
@@ -154,10 +153,10 @@ async def _run_async(open_it: Callable[..., Any], plan: Plan, outcome: Outcome, 
         outcome.reply = stream.reply
 
 
-def check_outcome(plan: Plan, outcome: Outcome, setting: Setting, *, narrow: bool) -> None:
-    """Raise `Broken` if a turn failed without a reason. `narrow` is whether a server has said that its window is small.
+def check_outcome(plan: Plan, outcome: Outcome, setting: Setting) -> None:
+    """Raise `Broken` if a turn failed without a reason.
 
-    A conversation remembers what a server has said about its window.
+    That a server has refused an earlier request as too long is none: it may accept the next one.
     """
     problem = outcome.problem
     if problem is None:
@@ -166,6 +165,6 @@ def check_outcome(plan: Plan, outcome: Outcome, setting: Setting, *, narrow: boo
         return
     if isinstance(problem, TooManyRounds) and "max_rounds" in plan.arguments:
         return
-    if isinstance(problem, ContextOverflow) and (narrow or (setting.window is not None and problem.partial is None)):
+    if isinstance(problem, ContextOverflow) and setting.window is not None and problem.partial is None:
         return
     raise Broken(f"A turn failed without a reason: {type(problem).__name__}: {problem}") from problem

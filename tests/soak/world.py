@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -42,6 +43,18 @@ class Known(NamedTuple):
     id: str
     role: str
     native: bytes
+
+    @property
+    def words(self) -> str:
+        """The JSON of the entry, and its texts joined: a stream may have cut a word into two parts."""
+        texts = list[str]()
+
+        def collect(value: dict[str, Any]) -> dict[str, Any]:
+            texts.append(value["text"] if isinstance(value.get("text"), str) else "")
+            return value
+
+        json.loads(self.native, object_hook=collect)
+        return self.native.decode(errors="replace") + "".join(texts)
 
 
 class Clock:
@@ -135,7 +148,6 @@ class World:
         self.talks: list[Talk] = []
         self.held: list[Held] = []
         self.number = 0
-        self.narrow = False
         self.story: list[str] = []
         self._open: dict[tuple[Any, ...], Any] = {}
         stack.callback(self.close_talks)
