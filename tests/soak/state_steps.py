@@ -115,7 +115,10 @@ def crash(world: World, held: Held) -> None:
         return
     found = read_held(held, latest, held.parts)
     compare(held.entries, found[: len(held.entries)], f"state {held.number}")
-    check_new_entries(found[len(held.entries) :], None, plan.mark, least=1, most=1, where=f"state {held.number}")
+    new = found[len(held.entries) :]
+    # The first checkpoints may have only the results of calls that an earlier turn has left open.
+    least = 1 if any(entry.role != "tool" for entry in new) else 0
+    check_new_entries(new, None, plan.mark, least=least, most=1, where=f"state {held.number}")
     held.state, held.entries, held.waiting = latest, found, ()
 
 
