@@ -124,7 +124,7 @@ def rebuild_requests(
         request = SentRequest(model=label, body=None, is_streamed=call.stream)
         try:
             if settings is None:
-                raise _Unknown("Its settings are not stored any more: a redaction has removed them.")
+                raise _Unknown("Its settings are no longer stored: a redaction removed them.")
             body = _rebuild(call, turn, settings, stored, entries, records)
             requests.append(msgspec.structs.replace(request, body=body))
         except _Unknown as problem:
@@ -144,12 +144,12 @@ def _rebuild(
         raise _Unknown("Its options hold credentials, which are not stored.")
     wire = WIRES.get(settings.wire)
     if wire is None:
-        raise _Unknown(f"The wire {settings.wire!r} is unknown here: install the package that brings it.")
+        raise _Unknown(f"The wire {settings.wire!r} is unknown: install the package that provides it.")
     preamble = _find_preamble(call.preamble or settings.preamble, settings, stored)
     suffix = _find_suffix(call.suffix, turn, settings, records)
     epoch, began = _find_epoch(call.epoch, records)
     if len(entries) < call.size:
-        raise _Unknown("Its branch has been cut, and no branch has all of its entries any more.")
+        raise _Unknown("Its branch was cut, and no branch has all of its entries.")
     quirks = call.quirks or Quirks()
     options: Mapping[str, Any] = {**settings.defaults, **settings.options}
     if call.schema and settings.schema is not None:
@@ -201,7 +201,7 @@ def _find_preamble(digest: str, settings: StoredSettings, stored: Sequence[Store
     if digest == Preamble().digest():
         return Preamble()
     if not settings.keeps_texts:
-        raise _Unknown("Its system text and tools are not stored, as keep_preamble=False says.")
+        raise _Unknown("Its system text and tools are not stored because of keep_preamble=False.")
     raise _Unknown("Its system text and tools were removed.")
 
 
@@ -213,8 +213,8 @@ def _find_suffix(number: int, turn: str, settings: StoredSettings, records: Sequ
         if found is not None and found.turn == turn and number <= len(found.of):
             return TurnSuffix(found.of[number - 1][0], 0, data=found.of[number - 1][1])
     if not settings.keeps_texts:
-        raise _Unknown("What followed the message is not stored, as keep_preamble=False says.")
-    raise _Unknown("What followed the message is not stored any more: a redaction has removed it.")
+        raise _Unknown("The text after the message is not stored because of keep_preamble=False.")
+    raise _Unknown("The text after the message is no longer stored: a redaction removed it.")
 
 
 def _find_epoch(digest: str, records: Sequence[Record]) -> tuple[Epoch, int]:
@@ -225,7 +225,7 @@ def _find_epoch(digest: str, records: Sequence[Record]) -> tuple[Epoch, int]:
         epoch = read_record(record, Epoch) if record.kind == "epoch" else None
         if epoch is not None and digest_epoch(epoch) == digest:
             return epoch, record.at
-    raise _Unknown("Its epoch is not stored any more: a redaction has removed it.")
+    raise _Unknown("Its epoch is no longer stored: a redaction removed it.")
 
 
 def strip_settings(transcript: Transcript, stored: StoredSettings) -> Transcript:

@@ -49,7 +49,7 @@ def run(
     text = _compose(question, files)
     pictures = [_read_image(name) for name in images]
     if not text and not pictures:
-        raise InputError("There is no question: write it behind `longtalk ask`, or pipe it in.")
+        raise InputError("No question was given: write it after `longtalk ask`, or pipe it in.")
     arguments: dict[str, Any] = {
         "options": {name: _parse_option(value) for name, value in options} or None,
         "tools": [tool for name in tools for tool in _load_tools(name)],

@@ -26,7 +26,7 @@ def set_key(provider: str) -> None:
     """Read a key from standard input, without showing it on a terminal, and store it."""
     known = list(PROVIDERS)
     if provider not in known:
-        raise InputError(f"There is no provider {provider!r}. Known ones: {', '.join(known)}.")
+        raise InputError(f"Unknown provider {provider!r}. Known providers: {', '.join(known)}.")
     given = (
         click.prompt(f"API key of {provider}", hide_input=True, default="", show_default=False)
         if sys.stdin.isatty()
@@ -34,7 +34,7 @@ def set_key(provider: str) -> None:
     )
     key = given.strip()
     if not key.isprintable() or " " in key:
-        raise InputError("An API key has no spaces and no control characters.")
+        raise InputError("The API key contains spaces or control characters: check that you copied only the key.")
     path = store_credential(provider, key)
     print_note(f"{'Stored' if key else 'Removed'} the key of {provider} in {path}.")
 

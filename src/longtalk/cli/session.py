@@ -56,7 +56,9 @@ def open_session(
         held = None if new else _find_settings(archive, id)
         if model is None and held is not None:
             if held.own_address and base_url is None:
-                raise InputError(f"It was held with {held.model} at another address: give -m, or --base-url again.")
+                raise InputError(
+                    f"The last turn used {held.model} at an address of its own: pass --base-url again, or -m."
+                )
             chosen = ModelSettings(held.model)
         else:
             chosen = _find_model(settings, model or settings.default_model)
@@ -67,7 +69,7 @@ def open_session(
         if policy is None and chosen.policy:
             policy = parse_policy(chosen.policy)
         if policy is None and held is not None and held.policy is None:
-            raise InputError(f"The policy {held.policy_text} can't be restored: give --policy.")
+            raise InputError(f"The policy {held.policy_text} can't be restored: pass --policy.")
         policy = policy or (held.policy if held is not None else None) or parse_policy(settings.policy)
         if system is None and chosen.system:
             system = chosen.system

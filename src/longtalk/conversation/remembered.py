@@ -69,17 +69,17 @@ class AsyncRemembered:
             settings = await archive.settings(id, branch=branch)
         if model is None:
             if settings is None:
-                raise InputError(f"Nothing is stored about the model of conversation {id!r}: give model=.")
+                raise InputError(f"No model is stored for conversation {id!r}: pass model=.")
             if settings.own_address and more.get("base_url") is None and more.get("client") is None:
                 raise InputError(
-                    f"Conversation {id!r} was held with {settings.model} at an address that is not stored: give "
-                    "base_url= or client= again, or model=."
+                    f"Conversation {id!r} was held with {settings.model} at an address that is not stored: pass "
+                    "base_url= or client= again, or another model=."
                 )
             model = settings.model
         if policy is None:
             policy = KeepAll() if settings is None else settings.policy
             if policy is None and settings is not None:
-                raise InputError(f"The policy {settings.policy_text} can't be restored: give policy=.")
+                raise InputError(f"The policy {settings.policy_text} can't be restored: pass policy=.")
         if options is None and settings is not None and getattr(model, "label", model) == settings.model:
             options = settings.options
         given: Any = {"model": model, "policy": policy, "options": options, **more}

@@ -58,7 +58,7 @@ def decode_policy(data: Any) -> Policy:
     except (TypeError, RecursionError) as problem:
         raise InputError(f"The stored policy can't be read: {problem}.") from None
     if not hasattr(policy, "compactors"):
-        raise InputError(f"The stored data is no policy: {policy!r}.")
+        raise InputError(f"The stored data does not describe a policy: {policy!r}.")
     return cast("Policy", policy)
 
 

@@ -160,7 +160,7 @@ class Gate:
                 return self._identify_single_user(headers)
             raise ApiError(401, "The access key is missing, wrong or expired.", code="invalid_api_key")
         if key.routes and not any(path == each or path.startswith(each.rstrip("/") + "/") for each in key.routes):
-            raise ApiError(403, "This access key is not for this path.", code="route_not_allowed")
+            raise ApiError(403, "This access key does not give access to this path.", code="route_not_allowed")
         owner = key.owner
         if key.act_as:
             owner = headers.get("longtalk-owner", owner)
@@ -176,9 +176,15 @@ class Gate:
         """Return the user of this machine as the caller, without credentials. Refuse other host names."""
         name = headers.get("host", "").rsplit(":", 1)[0] if "]" not in headers.get("host", "") else "[::1]"
         if not is_loopback(self._settings.host):
-            raise ApiError(401, "The service has no access keys yet: longtalk keys add NAME.", code="invalid_api_key")
+            raise ApiError(
+                401,
+                "The service has no access keys yet. Create one with: longtalk keys add NAME",
+                code="invalid_api_key",
+            )
         if name.lower() not in (*_LOCAL_NAMES, *self._settings.allowed_hosts):
-            raise ApiError(403, f"The service is not known as {name!r} here.", code="host_not_allowed")
+            raise ApiError(
+                403, f"The host name {name!r} is not allowed: add it to `allowed_hosts`.", code="host_not_allowed"
+            )
         return Caller("")
 
     def _check_origin(self, method: str, headers: Headers) -> None:
@@ -187,11 +193,17 @@ class Gate:
         if origin in self._settings.cors_origins:
             return
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            raise ApiError(403, "Requests from other web sites are not accepted.", code="origin_not_allowed")
+            raise ApiError(
+                403,
+                "Requests from web pages of other sites are refused: add their origins to `cors_origins`.",
+                code="origin_not_allowed",
+            )
         if origin is None or origin.partition("://")[2] == headers.get("host"):
             return
         if method not in _SAFE_METHODS or origin == "null":
-            raise ApiError(403, f"Requests from {origin!r} are not accepted.", code="origin_not_allowed")
+            raise ApiError(
+                403, f"Requests from {origin!r} are refused: add it to `cors_origins`.", code="origin_not_allowed"
+            )
 
 
 class _JwtReader:
@@ -200,7 +212,7 @@ class _JwtReader:
     def __init__(self, settings: JwtSettings) -> None:
         self._settings = settings
         if any(name.lower() == "none" or name.startswith("HS") for name in settings.algorithms):
-            raise InputError("`jwt.algorithms` must be those of public keys, such as RS256.")
+            raise InputError("`jwt.algorithms` must name only public-key algorithms, such as RS256.")
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -229,7 +241,7 @@ class _JwtReader:
             owner = claims[settings.owner_claim]
             check_name(owner, "owner")
         except (jwt.PyJWTError, InputError, KeyError, TypeError):
-            raise ApiError(401, "The token is not valid here.", code="invalid_api_key") from None
+            raise ApiError(401, "The token is invalid or expired.", code="invalid_api_key") from None
         return str(owner)
 
 

@@ -36,7 +36,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
             if len(body) > most:
                 raise _too_large(most)
     except ClientDisconnect:
-        raise ApiError(400, "The client went away before its request was complete.") from None
+        raise ApiError(400, "The client disconnected before its request was complete.") from None
     return bytes(body)
 
 

@@ -47,7 +47,9 @@ class Idempotency:
         key = headers.get("idempotency-key", "")
         digest = hashlib.sha256(b"\0".join((path.encode(), _normalize(body) if key else body))).hexdigest()
         if len(key) > _LONGEST_KEY:
-            raise ApiError(400, f"An Idempotency-Key has {_LONGEST_KEY} characters at most.", param="Idempotency-Key")
+            raise ApiError(
+                400, f"An Idempotency-Key may have at most {_LONGEST_KEY} characters.", param="Idempotency-Key"
+            )
         if key:
             claim: Claim = await call_store(self._storage, lambda: self._claim_key(owner, key, digest, response))
             return claim

@@ -34,7 +34,7 @@ class RateLimiter:
         if left < 1:
             wait = (1 - left) * 60 / most
             self._buckets[owner] = (left, at)
-            raise make_limit_error(f"The limit is {most} requests per minute.", wait)
+            raise make_limit_error(f"Too many requests: the limit is {most} per minute.", wait)
         self._buckets[owner] = (left - 1, at)
         if len(self._buckets) > _MOST_OWNERS:
             self._forget_full_buckets(most, at)
@@ -43,7 +43,7 @@ class RateLimiter:
         """Raise `ApiError` if an owner already runs as many turns as allowed."""
         most = self._limits.concurrent_turns
         if most and running >= most:
-            raise make_limit_error(f"The limit is {most} turns at the same time.", 1)
+            raise make_limit_error(f"Too many turns are running: the limit is {most} at the same time.", 1)
 
     def _forget_full_buckets(self, most: int, at: float) -> None:
         """Forget owners whose bucket is full again: they count as new ones."""

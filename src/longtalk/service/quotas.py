@@ -68,9 +68,13 @@ class Quotas:
         tokens, dollars = self._limits.tokens_per_day, self._limits.cost_per_day
         wait = (_DAY - self._clock() % _DAY) / 1000
         if tokens and used.tokens >= tokens:
-            raise make_limit_error(f"The limit is {tokens:,} tokens per day (UTC).", wait, "tokens_per_day_exceeded")
+            raise make_limit_error(
+                f"The limit of {tokens:,} tokens per day (UTC) is reached.", wait, "tokens_per_day_exceeded"
+            )
         if dollars and used.cost >= dollars:
-            raise make_limit_error(f"The limit is ${dollars:,.2f} per day (UTC).", wait, "cost_per_day_exceeded")
+            raise make_limit_error(
+                f"The limit of ${dollars:,.2f} per day (UTC) is reached.", wait, "cost_per_day_exceeded"
+            )
 
     def observe(self, owner: str, model: ServedModel, options: Mapping[str, Any]) -> OnEvent | None:
         """Return a function that counts the model calls of a turn with these options; None without limits.

@@ -80,7 +80,9 @@ class Runs:
         """
         await self._writer.settle(name)
         if name in self._runs or not await run_in_thread(partial(self._claim, name)):
-            raise ApiError(409, "This request runs already.", code="request_running", headers={"retry-after": "1"})
+            raise ApiError(
+                409, "This request is already running.", code="request_running", headers={"retry-after": "1"}
+            )
         self._start_watching()
         run = self._runs[name] = Run(name, self._writer.add, logs=logs)
         try:

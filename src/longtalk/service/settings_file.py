@@ -32,7 +32,7 @@ def set_setting(name: str, value: str) -> Path:
         try:
             typed: Any = msgspec.convert(value, fields[name], strict=False)
         except msgspec.ValidationError:
-            raise InputError(f"{value!r} is not a value of the setting {name!r}.") from None
+            raise InputError(f"{value!r} is not a valid value for the setting {name!r}.") from None
         top = f"{top.rstrip()}\n{name} = {_write(typed)}\n".lstrip() + ("\n" if first else "")
     _store(path, top + text[end:])
     return path

@@ -78,7 +78,7 @@ def read_input(order: TurnOrder) -> TurnInput:
     history, new = tuple(order.messages[: last + 1]), order.messages[last + 1 :]
     if not new:
         if history or (order.conversation is None and order.state is None):
-            raise ApiError(400, "There is no new message after the last answer.", param=_PARAM[order.wire])
+            raise ApiError(400, "There is no new message after the last answer: send one.", param=_PARAM[order.wire])
         return TurnInput((), None)
     outputs = [each for each in new if _is_result(json_bytes.fields(each))]
     said = [each for each in new if not _is_result(json_bytes.fields(each))]

@@ -106,7 +106,7 @@ def _refuse_unknown_address(name: str) -> None:
     scheme = re.match(r"\s*([A-Za-z][\w+.-]+://)", name)
     if scheme:
         known = ", ".join(f"{each}://" for each in _SERVERS)
-        raise InputError(f"No store opens addresses that start with {scheme[1]!r}. Use {known} or a path.")
+        raise InputError(f"Addresses that start with {scheme[1]!r} are not supported. Use {known} or a path.")
     if re.search(r"(?:^|\s)(?:password|dbname)\s*=", name):
         raise InputError(
             "The store's name looks like a connection string: give an address instead, such as "

@@ -31,7 +31,7 @@ def _check(value: Any, schema: Any, root: Mapping[str, Any], where: str, depth: 
     if depth > _DEEPEST:
         raise ValueError(f"{where} is nested too deeply")
     if schema is False:
-        raise ValueError(f"{where} must not be there")
+        raise ValueError(f"{where} is not allowed")
     if not isinstance(schema, Mapping):
         return
     if isinstance(reference := schema.get("$ref"), str):

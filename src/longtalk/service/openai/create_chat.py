@@ -63,7 +63,7 @@ class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     def check(self) -> None:
         """Raise `ApiError` for what the service has nothing for."""
         if self.n not in (None, 1):
-            raise ApiError(400, "`n` must be 1: a conversation goes on with one answer.", param="n")
+            raise ApiError(400, "`n` must be 1: a conversation continues with one answer.", param="n")
         if self.logprobs or self.top_logprobs:
             raise ApiError(400, "`logprobs` is not supported here.", param="logprobs", code="unsupported_parameter")
         if self.modalities not in (None, ["text"]):
@@ -141,5 +141,5 @@ def _read_text(content: Any, where: str) -> str:
     parts = content if isinstance(content, list) else [None]
     texts = [part.get("text") if isinstance(part, Mapping) else None for part in parts]
     if not all(isinstance(text, str) for text in texts):
-        raise ApiError(400, "A system message has text only.", param=f"{where}.content")
+        raise ApiError(400, "A system message may contain only text.", param=f"{where}.content")
     return "".join(map(str, texts))

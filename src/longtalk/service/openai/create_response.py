@@ -78,7 +78,7 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """Raise `ApiError` for fields that exclude each other, or that the service has nothing for."""
         if self.previous_response_id and self.conversation is not None:
             raise ApiError(
-                400, "`previous_response_id` and `conversation` exclude each other.", param="previous_response_id"
+                400, "Use either `previous_response_id` or `conversation`, not both.", param="previous_response_id"
             )
         if self.background and not self.is_stored:
             raise ApiError(400, "A background response must be stored: leave `store` out.", param="background")
@@ -100,7 +100,7 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         for number, each in enumerate(self.context_management or ()):
             where = f"context_management[{number}]"
             if each.get("type") != "compaction":
-                raise ApiError(400, "Context is managed by 'compaction' only here.", param=f"{where}.type")
+                raise ApiError(400, "`context_management` supports only the type 'compaction'.", param=f"{where}.type")
             threshold = each.get("compact_threshold")
             if threshold is None:
                 continue

@@ -125,7 +125,7 @@ def _read_tool_name(value: Any) -> str:
         return str(value["name"])
     raise ApiError(
         400,
-        f"`tool_choice` must be 'auto', 'required', 'none' or a function by its name here, not {value!r:.200}.",
+        f"`tool_choice` must be 'auto', 'required', 'none' or name a function, not {value!r:.200}.",
         param="tool_choice",
     )
 

@@ -121,7 +121,7 @@ async def _split_compaction(
     if not target.is_new:
         raise ApiError(
             400,
-            "A compaction item stands for all that was said: leave `previous_response_id` and `conversation` out.",
+            "A compaction item replaces all earlier messages: leave `previous_response_id` and `conversation` out.",
             param=where,
         )
     content = json_bytes.value(items[places[-1]]).get("encrypted_content")
@@ -129,7 +129,7 @@ async def _split_compaction(
         state = await service.sealer.open(content if isinstance(content, str) else "", caller.owner, COMPACTION)
     except BadState:
         # Whose it is and what is wrong with it must not be told apart.
-        raise ApiError(400, "This compaction item can't be read here.", param=where, code="invalid_value") from None
+        raise ApiError(400, "This compaction item is not valid.", param=where, code="invalid_value") from None
     return items[places[-1] + 1 :], state
 
 

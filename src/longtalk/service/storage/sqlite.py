@@ -289,8 +289,8 @@ def _migrate(file: File) -> None:
         version: int = db.execute(_VERSION).get or 0
         if version > len(MIGRATIONS):
             raise InputError(
-                f"{file.path} was used by a newer version of Longtalk's service: its schema version is {version}, but "
-                f"this version supports at most {len(MIGRATIONS)}. Upgrade Longtalk to open it."
+                f"{file.path} was written by a newer version of Longtalk's service: its schema version is {version}, "
+                f"but this version supports at most {len(MIGRATIONS)}. Upgrade Longtalk to open it."
             )
         return version
 
