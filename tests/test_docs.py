@@ -26,6 +26,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHORT_ANSWERS = ROOT / "tests" / "support" / "short_answers.py"
 TEXTS = [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))]
+PATTERN = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -50,7 +51,9 @@ def server() -> Iterator[str]:
 
 
 def _make_answer(request: dict[str, Any]) -> str:
-    """Return a text, or JSON if the request has a schema for it."""
+    """Return a text, with a code block if the request is about a regex, or JSON if it has a schema."""
+    if "regex" in json.dumps(request):
+        return f"Here it is:\n\n```\n{PATTERN}\n```\n"
     if "response_format" not in request:
         return "With pleasure."
     values: dict[str, Any] = {"string": "With pleasure.", "integer": 1, "array": []}
@@ -122,22 +125,36 @@ def _query(database: str, sql: str) -> list[tuple[Any, ...]]:
         return found.fetchall() if found.description else []
 
 
-COMMANDS = [
-    line.split("#")[0].strip()
-    for page in PAGES
-    for code in read_blocks(page, "sh")
-    for line in code.splitlines()
-    if "longtalk " in line and "/path/to/" not in line
-]
+def read_commands(code: str) -> list[str]:
+    """Return the commands of Longtalk in a block, without comments."""
+    lines = [line.split("#")[0].strip() for line in code.splitlines()]
+    return [line for line in lines if "longtalk " in line and "/path/to/" not in line]
 
 
-SERVICE = [command for command in COMMANDS if command.split()[1] in ("serve", "keys")]
+BLOCKS = [read_commands(code) for page in PAGES for code in read_blocks(page, "sh")]
+SETTINGS = [command for block in BLOCKS if any("longtalk config" in each for each in block) for command in block]
+QUESTIONS = [command for block in BLOCKS if any("longtalk ask" in each for each in block) for command in block]
+SERVICE = [command for block in BLOCKS for command in block if command.split()[1] in ("serve", "keys")]
+CHATS = [command for block in BLOCKS for command in block if command not in {*SETTINGS, *QUESTIONS, *SERVICE}]
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command not in SERVICE])
+@pytest.mark.parametrize("command", CHATS)
 def test_a_command_on_a_page_runs(command: str, environment: dict[str, str], tmp_path: Path) -> None:
     words = [word for word in shlex.split(command) if "=" not in word or word.startswith("-")]
     assert run(words, environment, tmp_path, typed="Hello!\n").strip() == "With pleasure."
+
+
+@pytest.mark.slow
+def test_the_settings_and_then_the_questions_on_a_page_run(environment: dict[str, str], tmp_path: Path) -> None:
+    environment = {**environment, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert len(SETTINGS) >= 5
+    assert len(QUESTIONS) >= 5
+    for command in SETTINGS:
+        run(["sh", "-c", command], environment, tmp_path, typed="k\n")
+    for command in QUESTIONS:
+        answer = PATTERN if "--extract" in command else "With pleasure."
+        assert run(["sh", "-c", command], environment, tmp_path).strip() == answer
 
 
 def test_the_commands_of_the_service_run(environment: dict[str, str], tmp_path: Path) -> None:
