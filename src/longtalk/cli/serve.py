@@ -60,7 +60,8 @@ def run(
         ws="websockets-sansio",
         ws_max_size=loaded.limits.body_bytes,
         server_header=False,
-        timeout_graceful_shutdown=25,
+        access_log=False,
+        timeout_graceful_shutdown=loaded.shutdown_seconds,
     )
 
 
@@ -71,11 +72,25 @@ def make_app() -> object:
     from longtalk.service.app import create_app
 
     settings = msgspec.json.decode(os.environ[_SETTINGS], type=Settings)
+    if settings.access_log:
+        _write_access_log()
     if settings.telemetry:
         from longtalk.service.telemetry import start_exporting
 
         start_exporting()
     return create_app(settings)
+
+
+def _write_access_log() -> None:
+    """Write the access log to standard error, one line of JSON for each request."""
+    import logging
+    import sys
+
+    from longtalk.service.access_log import logger
+
+    logger.setLevel(logging.INFO)
+    logger.addHandler(logging.StreamHandler(sys.stderr))
+    logger.propagate = False
 
 
 def _check(settings: Settings) -> None:

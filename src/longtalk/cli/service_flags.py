@@ -174,3 +174,54 @@ def config_show(settings: str | None) -> None:
     from longtalk.cli.config import show
 
     show(settings)
+
+
+@commands.command()
+@_SETTINGS
+@_STORE
+def doctor(**options: Any) -> None:
+    """Check what the service needs: versions, settings, store, clock, access keys and models. No model is called.
+
+    Each line has a level (ok, warning or error), a subject, and what to do. With an error, the exit status is 1.
+
+    \b
+    longtalk doctor
+    longtalk doctor --settings service.toml
+    """
+    from longtalk.cli.doctor import run
+
+    run(**options)
+
+
+@commands.command()
+@_SETTINGS
+@_STORE
+def migrate(**options: Any) -> None:
+    """Bring the store to the version of this program. `longtalk serve` does the same when it starts.
+
+    Processes of the version before can go on meanwhile: one process migrates, under a lock.
+
+    \b
+    longtalk migrate
+    longtalk migrate --store postgresql://user@host/database
+    """
+    from longtalk.cli.backup import migrate as migrate_store
+
+    migrate_store(**options)
+
+
+@commands.command()
+@click.argument("to")
+@_SETTINGS
+@_STORE
+def backup(**options: Any) -> None:
+    """Copy the store TO a new file or folder, while programs use it. SQLite and JSONL.
+
+    PostgreSQL and Redis have tools of their own: pg_dump, and BGSAVE.
+
+    \b
+    longtalk backup talks-2026-11-18.db
+    """
+    from longtalk.cli.backup import back_up
+
+    back_up(**options)

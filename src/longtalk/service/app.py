@@ -19,6 +19,7 @@ from starlette.websockets import WebSocket
 from longtalk._util.concurrency import call_store
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.access import Caller
+from longtalk.service.access_log import AccessLog
 from longtalk.service.errors import ApiError, from_error, not_found
 from longtalk.service.http import json_response
 from longtalk.service.openai import chat, context, conversations, models, response_socket, responses
@@ -26,7 +27,6 @@ from longtalk.service.service import Service
 from longtalk.service.settings import Settings, load_settings
 from longtalk.service.storage.protocol import Storage
 from longtalk.stores.base import Store
-from longtalk.transcript.transcript import new_id
 
 Endpoint = Callable[[Service, Caller, Request], Awaitable[Response]]
 _log = logging.getLogger("longtalk")
@@ -65,7 +65,7 @@ def create_app(
             yield
         finally:
             cleaning.cancel()
-            await service.aclose()
+            await service.aclose(settings.shutdown_seconds)
 
     cors = Middleware(
         CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"], max_age=600
@@ -74,7 +74,7 @@ def create_app(
         routes=_make_routes(),
         lifespan=run,
         exception_handlers={404: _unknown, 405: _unknown},
-        middleware=[cors] if settings.cors_origins else [],
+        middleware=[Middleware(AccessLog), *([cors] if settings.cors_origins else [])],
     )
     app.state.service = Service(settings, store=store, storage=storage, providers=providers)
     return app
@@ -106,12 +106,11 @@ def _make_socket(endpoint: Callable[[Service, WebSocket], Awaitable[None]]) -> C
 def _make_route(endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
     async def route(request: Request) -> Response:
         service: Service = request.app.state.service
-        name = request.headers.get("x-request-id", "")
-        request_id = name if name.isascii() and name.isprintable() and 0 < len(name) <= 200 else f"req_{new_id()}"
         try:
             caller: Caller = await call_store(
                 service.storage, lambda: service.gate.identify(request.method, request.url.path, request.headers)
             )
+            request.state.caller = caller
             service.limiter.count_request(caller.owner)
             method = "GET" if request.method == "HEAD" else request.method
             response = await endpoints[method](service, caller, request)
@@ -120,7 +119,6 @@ def _make_route(endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaita
             if error.status >= 500:
                 _log.warning("%s %s failed: %s", request.method, request.url.path, type(problem).__name__)
             response = error.to_response()
-        response.headers["x-request-id"] = request_id
         return response
 
     return route

@@ -105,7 +105,7 @@ class Service:
                 _log.warning("what has expired could not be deleted: %s", type(problem).__name__)
             await asyncio.sleep(_CLEAN_UP_SECONDS)
 
-    async def aclose(self, seconds: float = 20) -> None:
+    async def aclose(self, seconds: float) -> None:
         """End all runs, after waiting for them, and close what was opened."""
         await self.runs.aclose(seconds)
         await self.models.aclose()

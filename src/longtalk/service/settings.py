@@ -101,6 +101,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     jwt: JwtSettings | None = None
     limits: Limits = Limits()
     retention: RetentionSettings = RetentionSettings()
+    shutdown_seconds: int = 20
+    """How long a process that is stopped waits for open streams, and then for turns without one."""
+    access_log: bool = True
+    """Whether `longtalk serve` writes a line to standard error for each request."""
     telemetry: bool = False
     """Whether OpenTelemetry spans and metrics are sent to where the variables `OTEL_EXPORTER_OTLP_…` say."""
     cors_origins: list[str] = []
