@@ -26,7 +26,8 @@ class Served:
         listener.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self.service = app.state.service
-        config = uvicorn.Config(app, log_level="error", lifespan="on", ws="websockets-sansio")
+        http, ws = "longtalk.service.head_limit:BoundedHttp", "websockets-sansio"
+        config = uvicorn.Config(app, log_level="error", lifespan="on", http=http, ws=ws)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=lambda: self._server.run(sockets=[listener]), daemon=True)
         self._thread.start()

@@ -216,7 +216,9 @@ class ClientHolder:
         # A forked process must not use the connections of its parent: answers could reach the wrong process.
         owner = (os.getpid(), anyio.lowlevel.current_token())
         if self._created is None or self._created[0] != owner or self._created[1].is_closed:
-            self._created = (owner, httpx2.AsyncClient(**self._settings))
+            # A service has many answers open at once. By default, the 101st request would wait until another one ends.
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+            self._created = (owner, httpx2.AsyncClient(limits=limits, **self._settings))
         return self._created[1]
 
     async def aclose(self) -> None:

@@ -57,6 +57,7 @@ def run(
         forwarded_allow_ips=loaded.trusted_proxies or None,
         proxy_headers=bool(loaded.trusted_proxies),
         log_level="warning",
+        http="longtalk.service.head_limit:BoundedHttp",
         ws="websockets-sansio",
         ws_max_size=loaded.limits.body_bytes,
         server_header=False,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ OWNER = "owner"
 _MOST_SEEN = 100_000
 _PREFIX = "lt_"
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1")
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -174,7 +176,9 @@ class Gate:
 
     def _identify_single_user(self, headers: Headers) -> Caller:
         """Return the user of this machine as the caller, without credentials. Refuse other host names."""
-        name = headers.get("host", "").rsplit(":", 1)[0] if "]" not in headers.get("host", "") else "[::1]"
+        host = ",".join(headers.getlist("host"))
+        found = _HOST.fullmatch(host)
+        name = found[1] if found else host
         if not is_loopback(self._settings.host):
             raise ApiError(
                 401,

@@ -76,6 +76,8 @@ def create_app(
         exception_handlers={404: _unknown, 405: _unknown},
         middleware=[Middleware(AccessLog), *([cors] if settings.cors_origins else [])],
     )
+    # A redirect would lead to whatever host the request names.
+    app.router.redirect_slashes = False
     app.state.service = Service(settings, store=store, storage=storage, providers=providers)
     return app
 

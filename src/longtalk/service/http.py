@@ -26,8 +26,7 @@ DONE = b"data: [DONE]\n\n"
 async def read_body(request: Request, limits: Limits) -> bytes:
     """Return the body of a request. Raises `ApiError` if it is larger than allowed, as soon as that is known."""
     most = limits.body_bytes
-    length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > most:
+    if (read_number(request.headers.get("content-length", "")) or 0) > most:
         raise _too_large(most)
     body = bytearray()
     try:
@@ -38,6 +37,11 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     except ClientDisconnect:
         raise ApiError(400, "The client disconnected before its request was complete.") from None
     return bytes(body)
+
+
+def read_number(text: str) -> int | None:
+    """Return a number that is written in at most 15 digits, or None if the text is something else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
 
 
 def decode(body: bytes, kind: type[T], limits: Limits) -> T:

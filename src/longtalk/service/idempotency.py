@@ -16,6 +16,7 @@ import msgspec
 from longtalk._util import typed_json
 from longtalk._util.concurrency import call_store
 from longtalk.service.errors import ApiError
+from longtalk.service.http import read_number
 from longtalk.service.storage.protocol import Storage
 from longtalk.transcript.transcript import now
 
@@ -53,8 +54,7 @@ class Idempotency:
         if key:
             claim: Claim = await call_store(self._storage, lambda: self._claim_key(owner, key, digest, response))
             return claim
-        count = headers.get("x-stainless-retry-count", "0")
-        is_retry = count.isdigit() and int(count) > 0
+        is_retry = bool(read_number(headers.get("x-stainless-retry-count", "")))
         recent: Claim = await call_store(
             self._storage, lambda: self._claim_recent(owner, digest, response, is_retry=is_retry)
         )

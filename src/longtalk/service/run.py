@@ -39,7 +39,7 @@ class Run:
         """What the run has produced, for the request that started it."""
         self.failure: Exception | None = None
         self._on_emit = on_emit
-        self._changed = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
 
     def emit(self, *events: bytes) -> None:
         """Add events for all followers."""
@@ -50,12 +50,16 @@ class Run:
 
     def wake(self) -> None:
         """Wake all followers."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
 
     async def wait(self) -> None:
         """Wait until the run has more events or ends."""
-        await self._changed.wait()
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        await waiting
 
     async def follow(self, after: int = -1) -> AsyncIterator[tuple[int, list[bytes]]]:
         """Yield the events after the one with the number `after`, until the end; see `Runs.follow`."""

@@ -104,18 +104,13 @@ class Runs:
         """Return a run of this process."""
         return self._runs.get(name)
 
-    async def follow(self, name: RunName, after: int = -1) -> AsyncIterator[tuple[int, list[bytes]]]:
-        """Yield the events of a run after the one with the number `after`, until its end.
+    def follow(self, name: RunName, after: int = -1) -> AsyncIterator[tuple[int, list[bytes]]]:
+        """Return the events of a run after the one with the number `after`, until its end.
 
         They come in lists, each with the number of its first event. A run that is not known has no events.
         """
         run = self._runs.get(name)
-        if run is None:
-            async for page in self._follow_stored(name, after):
-                yield page
-            return
-        async for page in run.follow(after):
-            yield page
+        return self._follow_stored(name, after) if run is None else run.follow(after)
 
     async def has_events(self, name: RunName) -> bool:
         """Return True if the events of a run can be followed."""

@@ -181,7 +181,9 @@ class ClientHolder:
         with self._lock:
             # A forked process must not use the connections of its parent: answers would reach the wrong one.
             if self._created is None or self._created[0] != os.getpid() or self._created[1].is_closed:
-                self._created = (os.getpid(), httpx2.Client(**self._settings))
+                # By default, the 101st request at once would wait until another one ends.
+                limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+                self._created = (os.getpid(), httpx2.Client(limits=limits, **self._settings))
             return self._created[1]
 
     def __del__(self) -> None:

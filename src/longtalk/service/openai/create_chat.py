@@ -12,7 +12,15 @@ from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
 from longtalk.service.openai.client_tools import make_function
 from longtalk.service.openai.create_response import check_metadata
-from longtalk.service.openai.options import to_provider_options
+from longtalk.service.openai.options import (
+    Penalty,
+    Positive,
+    Seed,
+    Share,
+    Temperature,
+    TopLogprobs,
+    to_provider_options,
+)
 from longtalk.tools import Tool
 
 _SYSTEM = (b'"system"', b'"developer"')
@@ -39,18 +47,18 @@ class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
     n: int | None = None
     stop: str | list[str] | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
+    max_tokens: Positive | None = None
+    max_completion_tokens: Positive | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     logit_bias: dict[str, Any] | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
-    seed: int | None = None
+    top_logprobs: TopLogprobs | None = None
+    seed: Seed | None = None
     user: str | None = None
     reasoning_effort: str | None = None
     verbosity: str | None = None

@@ -14,7 +14,7 @@ from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
 from longtalk.service.openai.client_tools import make_functions, to_function_item
 from longtalk.service.openai.items import drop_id
-from longtalk.service.openai.options import to_provider_options
+from longtalk.service.openai.options import Positive, Share, Temperature, TopLogprobs, to_provider_options
 from longtalk.tools import Tool
 
 _ENCRYPTED = "reasoning.encrypted_content"
@@ -48,11 +48,11 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    max_tool_calls: int | None = None
-    max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_logprobs: int | None = None
+    max_tool_calls: Positive | None = None
+    max_output_tokens: Positive | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    top_logprobs: TopLogprobs | None = None
     reasoning: dict[str, Any] | None = None
     text: dict[str, Any] | None = None
     truncation: Literal["auto", "disabled"] | None = None

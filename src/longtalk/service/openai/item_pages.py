@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import Request
 
 from longtalk.service.errors import ApiError, not_found
+from longtalk.service.http import read_number
 from longtalk.service.openai.items import Item, to_items
 from longtalk.stores.base import MAIN, Store
 from longtalk.transcript.transcript import Entry
@@ -33,12 +34,12 @@ class PageQuery(msgspec.Struct, frozen=True):
 def read_page_query(request: Request) -> PageQuery:
     """Return the `limit`, `order` and `after` of a request. Raises `ApiError` if one of them is invalid."""
     query = request.query_params
-    limit, order = query.get("limit", "20"), query.get("order", "desc")
-    if not limit.isdigit() or not 1 <= int(limit) <= 100:
+    limit, order = read_number(query.get("limit", "20")) or 0, query.get("order", "desc")
+    if not 1 <= limit <= 100:
         raise ApiError(400, "`limit` must be a number from 1 to 100.", param="limit")
     if order not in ("asc", "desc"):
         raise ApiError(400, "`order` must be 'asc' or 'desc'.", param="order")
-    return PageQuery(int(limit), order == "desc", query.get("after") or None)
+    return PageQuery(limit, order == "desc", query.get("after") or None)
 
 
 def paginate(items: list[Item], query: PageQuery) -> Item:

@@ -7,7 +7,9 @@ about the answer (`prompt_cache_key`, `user` …) are passed on where the provid
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
@@ -26,6 +28,13 @@ _DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "presence_penalty": (0,),
 }
 """Values that ask for what every provider does anyway."""
+
+Positive = Annotated[int, Meta(ge=1, le=2**53 - 1)]
+Temperature = Annotated[float, Meta(ge=0, le=2)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+TopLogprobs = Annotated[int, Meta(ge=0, le=20)]
+Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 Mapped = dict[str, Any]
 

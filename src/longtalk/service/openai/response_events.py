@@ -16,6 +16,7 @@ from longtalk.transcript.transcript import now
 from longtalk.usage import Usage
 
 _encoder = msgspec.json.Encoder()
+_DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,%b%b,"logprobs":[]}'
 
 
 class ResponseEvents:
@@ -42,6 +43,8 @@ class ResponseEvents:
         self._open: Item | None = None
         """The message or reasoning that is being streamed."""
         self._text: list[str] = []
+        self._delta = b""
+        """What all pieces of the message that is being streamed have in common."""
         self._calls: dict[int, Item] = {}
         """The calls that are being streamed, by their index among those of the answer."""
 
@@ -127,9 +130,12 @@ class ResponseEvents:
             events.append(self._add_item({**item, "content": []}))
             item = self._open = self.output[-1]
             events.append(self._event("response.content_part.added", **self._place(item), content_index=0, part=part))
+            # Nearly all events are like the next one. To put them together takes a quarter of the time.
+            place = _encoder.encode({**self._place(item), "content_index": 0, "delta": ""})
+            self._delta = place[1:-3]
         self._text.append(text)
-        place = self._place(self._open)
-        events.append(self._event("response.output_text.delta", **place, content_index=0, delta=text, logprobs=[]))
+        events.append(_DELTA % (self._sequence, self._delta, _encoder.encode(text)))
+        self._sequence += 1
         return events
 
     def _add_reasoning(self, text: str) -> list[bytes]:

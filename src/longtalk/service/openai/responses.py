@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from longtalk.service.access import Caller
 from longtalk.service.errors import ApiError, not_found
-from longtalk.service.http import DONE, EventStream, decode, json_response, read_body
+from longtalk.service.http import DONE, EventStream, decode, json_response, read_body, read_number
 from longtalk.service.idempotency import Claim, Idempotency
 from longtalk.service.ids import ResponseId, parse_response_id
 from longtalk.service.openai.create_response import CreateResponse
@@ -58,13 +58,14 @@ async def retrieve(service: Service, caller: Caller, request: Request) -> Respon
     found = _parse_id(request)
     name = RunName(caller.owner, str(found))
     if request.query_params.get("stream") == "true":
-        after = request.query_params.get("starting_after", "-1")
-        if not after.lstrip("-").isdigit():
+        given = request.query_params.get("starting_after", "-1")
+        after = -1 if given == "-1" else read_number(given)
+        if after is None:
             raise ApiError(400, "`starting_after` must be a number.", param="starting_after")
         if not await service.runs.has_events(name):
             stored = await _find_stored(service, caller, found)
-            return EventStream(_replay(stored, int(after)))
-        return EventStream(_stream(service, name, int(after)))
+            return EventStream(_replay(stored, after))
+        return EventStream(_stream(service, name, after))
     stored_or_none = await find_response(service.store, caller.owner, found)
     if stored_or_none is None:
         run = service.runs.find(name)

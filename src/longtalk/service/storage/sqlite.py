@@ -186,9 +186,7 @@ class SQLiteStorage:
                 db.execute(_DELETE, values)
             return conflicts
 
-        conflicts = self._file.write(work)
-        self._waker.wake()
-        return conflicts
+        return self._file.write(work)
 
     def read(self, run: str, after: int = -1, limit: int = 1000) -> LogPage | None:
         return self._file.read(lambda db: _read_page(db, run, after, limit))

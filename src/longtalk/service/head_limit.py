@@ -1,0 +1,57 @@
+"""The HTTP protocol of uvicorn with a limit for the head of a request, whose size it does not limit itself.
+
+Without it, a client that never ends its headers, or sends one without end, would fill the memory.
+"""
+
+from __future__ import annotations
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MOST_HEAD_BYTES = 65_536
+"""The largest request line and headers together. Only the first piece that arrives can be larger until it is read."""
+MOST_HEADERS = 200
+
+_REFUSAL = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b"content-length: 110\r\n\r\n"
+    b'{"error":{"message":"The headers are too large.","type":"invalid_request_error","param":null,"code":'
+    b'"too_large"}}'
+)
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """HTTP/1.1 for one connection. A request with too many or too large headers is refused."""
+
+    _head_bytes = 0
+    """How much of a head that is not complete has arrived, or 0 outside a head."""
+
+    def data_received(self, data: bytes) -> None:
+        if self._head_bytes:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self._refuse()
+                return
+        super().data_received(data)
+        if self._head_bytes == 1:
+            self._head_bytes = len(data)
+
+    def on_message_begin(self) -> None:
+        self._head_bytes = 1
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = 0
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > MOST_HEAD_BYTES or len(self.headers) > MOST_HEADERS:
+            self._refuse()
+            # Nothing else of this connection is read.
+            raise ValueError("the head of the request is too large")
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    def _refuse(self) -> None:
+        self.transport.write(_REFUSAL)
+        self.transport.close()
