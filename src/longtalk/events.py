@@ -33,6 +33,8 @@ class Started(msgspec.Struct, frozen=True):
 
     turn: str
     """The id of the turn."""
+    branch: str = ""
+    """The branch that the turn is on."""
 
 
 class Text(msgspec.Struct, frozen=True):

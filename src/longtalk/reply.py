@@ -192,6 +192,11 @@ class TurnReply:
 class StoredReply(TurnReply):
     """The answer of a turn on a stored conversation. It has no state, because the conversation is in the store."""
 
+    def __init__(self, draft: Draft, branch: str) -> None:
+        super().__init__(draft)
+        self.branch = branch
+        """The branch that the turn is on."""
+
 
 class Reply(TurnReply):
     """The answer of a turn, and the state to pass to the next turn."""

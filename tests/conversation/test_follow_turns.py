@@ -8,7 +8,7 @@ import pytest
 
 from longtalk import AsyncConversation
 from longtalk.conversation.request import TurnRequest
-from longtalk.errors import NotFound
+from longtalk.errors import InputError, NotFound
 from longtalk.events import Done, Started
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import AsyncScripted, says, validate
@@ -32,7 +32,7 @@ async def test_a_started_turn_says_when_its_message_is_saved() -> None:
     head = store.head("", "a")
     assert head is not None
     assert head.turn is not None
-    assert (first, head.turn.status) == (Started(head.turn.id), "running")
+    assert (first, head.turn.status) == (Started(head.turn.id, "main"), "running")
     assert [type(event) async for event in events][-1] is Done
 
 
@@ -88,3 +88,32 @@ async def test_a_message_of_another_wire_is_kept_as_it_came_and_sent_in_the_prov
     assert (await talk.history())[0].native == native
     events, _ = await play(talk, given)
     assert (len(provider.requests), type(events[-1])) == (2, Done)
+
+
+async def test_a_message_that_edits_an_earlier_one_is_answered_on_a_new_branch() -> None:
+    talk = AsyncConversation("a", model=AsyncScripted(says("One."), says("Two.")), store=InMemory())
+    first = await talk.send("1")
+    events, reply = await play(talk, TurnRequest(message="1b", edits=first.turn_id, turn="chosenturnid", key="k"))
+    assert events[0] == Started("chosenturnid", reply.branch)
+    assert reply.branch != "main"
+    assert [entry.text for entry in await talk._archive.history("a", branch=reply.branch)] == ["1b", "Two."]
+    assert [entry.text for entry in await talk.history()] == ["1", "One."]
+
+
+async def test_a_turn_that_regenerates_an_answer_is_on_a_new_branch_and_is_repeated_by_its_key() -> None:
+    provider = AsyncScripted(says("One."), says("Two."))
+    talk = AsyncConversation("a", model=provider, store=InMemory())
+    first = await talk.send("1")
+    request = TurnRequest(message=None, regenerates=first.turn_id, turn="chosenturnid", key="k")
+    _, reply = await play(talk, request)
+    assert [entry.text for entry in await talk._archive.history("a", branch=reply.branch)] == ["1", "Two."]
+    events, again = await play(talk, request)
+    assert (events[0].turn, again.text, again.branch) == ("chosenturnid", "Two.", reply.branch)
+    assert len(await talk.branches()) == 2
+
+
+def test_a_request_names_one_place_only() -> None:
+    with pytest.raises(InputError, match="Only one of"):
+        TurnRequest(message="1", edits="a", after="b")
+    with pytest.raises(InputError, match="must be None"):
+        TurnRequest(message="1", regenerates="a")

@@ -9,35 +9,26 @@ Methods that take the id of a conversation raise `NotFound` if the conversation 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from longtalk._util.checks import check_meta, check_name
+from longtalk._util.checks import check_meta
 from longtalk._util.concurrency import call_store, run_in_thread
-from longtalk.archive.history import HistoryEntry, parse_terms, to_history
-from longtalk.archive.metrics import Metrics, build_metrics
+from longtalk.archive.history import parse_terms
+from longtalk.archive.reading import AsyncArchiveReading, not_found_error
 from longtalk.archive.redaction import REDACTED, replace_content
 from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.expire import expire
-from longtalk.context.costs import CostReceipt, Meter, complete_receipts
-from longtalk.context.epochs import Epoch
-from longtalk.context.manifest import restore_runs
 from longtalk.errors import CorruptStore, InputError, NotFound
-from longtalk.stores import open_default_store
-from longtalk.stores.base import MAIN, BranchHead, ConversationInfo, DeletionReceipt, PlacedRecord, SearchHit, Store
-from longtalk.stores.checks import check_parents, meta_matches
-from longtalk.transcript.manifest import Run
+from longtalk.stores.base import MAIN, ConversationInfo, DeletionReceipt, PlacedRecord, SearchHit, Store
+from longtalk.stores.checks import check_parents
 from longtalk.transcript.manifest import read_manifest as read_manifest
-from longtalk.transcript.pack import Entry
 from longtalk.transcript.standing import read_record
-from longtalk.transcript.transcript import Turn
 from longtalk.wires.pairing import check_pairs
 
 if TYPE_CHECKING:
     from longtalk.archive.stats import Stats
-    from longtalk.branches.rebuild import SentRequest
-    from longtalk.branches.settings import Settings
     from longtalk.transfer.conversation_export import ConversationExport
     from longtalk.transfer.importers import Source
     from longtalk.transfer.load import ImportResult, Progress
@@ -45,30 +36,24 @@ if TYPE_CHECKING:
 Format: TypeAlias = Literal["md", "json", "jsonl"]
 
 
-class AsyncArchive:
+class AsyncArchive(AsyncArchiveReading):
     """The conversations of one owner in a store. The default store is a SQLite file in the user's data folder."""
-
-    def __init__(self, store: Store | None = None, *, owner: str = "") -> None:
-        check_name(owner, "owner", empty=True)
-        if store is not None and not hasattr(store, "candidates"):
-            raise InputError(f"`store` must be a store such as SQLite('talks.db'), not {store!r}.")
-        self.store = open_default_store() if store is None else store
-        self.owner = owner
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.owner!r} in {self.store!r}>"
 
     # Finding
 
     async def conversations(
-        self, *, limit: int = 50, after: ConversationInfo | None = None, meta: Mapping[str, Any] | None = None
+        self,
+        *,
+        limit: int = 50,
+        after: ConversationInfo | tuple[int, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> list[ConversationInfo]:
         """Return at most `limit` conversations, most recently changed first.
 
-        To get the next page, pass the last conversation of the previous page as `after`. With `meta`, return only
-        conversations whose metadata has these values.
+        To get the next page, pass the last conversation of the previous page as `after`, or its `updated` time and id.
+        With `meta`, return only conversations whose metadata has these values.
         """
-        cursor = None if after is None else (after.updated, after.id)
+        cursor = (after.updated, after.id) if isinstance(after, ConversationInfo) else after
         found: list[ConversationInfo] = await call_store(
             self.store, lambda: self.store.conversations(self.owner, limit=limit, after=cursor, meta=meta)
         )
@@ -111,80 +96,7 @@ class AsyncArchive:
             records += [(head.branch, each) for each in placed]
         return [*found, *search_app_lines(conversation, records, terms, limit - len(found))]
 
-    # Reading
-
-    async def history(
-        self, conversation: str, *, branch: str = MAIN, meta: Mapping[str, Any] | None = None
-    ) -> list[HistoryEntry]:
-        """Return the entries of a branch in readable form; with `meta`, only those whose metadata has these values."""
-        head = await self._read_head(conversation, branch)
-        pack = await self._call(self.store.read, conversation, branch, 0, head.size)
-        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, head.size)
-        metas = await self._call(self.store.metas, conversation, branch, 0, head.size)
-        if (await self._read_head(conversation, branch)).revision != head.revision:
-            # The branch changed between these reads, so a turn could look complete without its answer: read again.
-            return await self.history(conversation, branch=branch, meta=meta)
-        entries = to_history(pack.entries(), [turn for _, turn in turns], metas)
-        return [each for each in entries if meta_matches(each.meta, meta or {})]
-
-    async def meta(self, conversation: str) -> dict[str, Any]:
-        """Return the metadata of a conversation."""
-        return (await self._read_info(conversation)).meta
-
-    async def branches(self, conversation: str) -> list[str]:
-        """Return the names of all branches of a conversation."""
-        return [head.branch for head in await self._list_heads(conversation)]
-
-    async def manifest(self, conversation: str, turn: str, *, branch: str = MAIN) -> tuple[Run, ...]:
-        """Return the manifest of a turn's last request: for each run of entries, how it was treated, and why.
-
-        The result is empty if no manifest was stored.
-        """
-        data = await self._call(self.store.manifest, conversation, turn)
-        return restore_runs(read_manifest(data), await self._read_epochs(conversation, branch)) if data else ()
-
-    async def settings(self, conversation: str, *, branch: str = MAIN) -> Settings | None:
-        """Return how a branch was held in its last turn: model, options, policy, system text and tools.
-
-        The result is None if that is not stored, because the conversation was imported or made by an earlier version.
-        """
-        from longtalk.branches.rebuild import read_settings
-
-        found: Settings | None = await self._call(
-            lambda *whose: read_settings(self.store, *whose), conversation, branch
-        )
-        return found
-
-    async def request(self, conversation: str, turn: str, *, branch: str = MAIN) -> list[SentRequest]:
-        """Return what a turn has sent, one request per model call: the exact bytes, or why they can't be rebuilt."""
-        from longtalk.branches.rebuild import rebuild_turn
-
-        found: list[SentRequest] = await self._call(
-            lambda *whose: rebuild_turn(self.store, *whose), conversation, turn, branch
-        )
-        return found
-
-    async def metrics(self, conversation: str, *, branch: str = MAIN) -> list[Metrics]:
-        """Return the tokens and the cost of each turn of a branch in which a model was called, oldest turn first."""
-        head = await self._read_head(conversation, branch)
-        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, head.size)
-        manifests = await self._call(self.store.manifests, conversation, branch, 0, head.size)
-        epochs = await self._read_epochs(conversation, branch)
-        if (await self._read_head(conversation, branch)).revision != head.revision:
-            # The branch changed between these reads, so a turn could look complete without its cost: read again.
-            return await self.metrics(conversation, branch=branch)
-        return [build_metrics(turn, manifests.get(turn.id, b""), epochs) for _, turn in turns if turn.model]
-
-    async def receipts(self, conversation: str, *, branch: str = MAIN) -> list[CostReceipt]:
-        """Return a cost receipt for each time the context was compacted to save money, oldest first.
-
-        A receipt has the predicted cost, the actual cost and the savings so far.
-        """
-        head = await self._read_head(conversation, branch)
-        records: list[PlacedRecord] = await self._call(self.store.records, conversation, branch, "receipt")
-        found = [receipt for each in records if (receipt := read_record(each.record, CostReceipt))]
-        meters = [read_record(each.record, Meter) for each in head.records if each.record.kind == "meter"]
-        return complete_receipts(found, meters[-1] if meters else None)
+    # Figures and checks
 
     async def stats(self, conversation: str | None = None) -> Stats:
         """Return statistics of one conversation or, if none is given, of all the owner's conversations together."""
@@ -230,7 +142,7 @@ class AsyncArchive:
 
         found = await self._call(lambda *whose: read_snapshot(self.store, *whose), conversation)
         if found is None:
-            raise _not_found_error(conversation)
+            raise not_found_error(conversation)
         return to_export(found)
 
     async def export(self, conversation: str, format: Format = "md", *, branch: str = MAIN) -> str:  # noqa: A002
@@ -303,7 +215,7 @@ class AsyncArchive:
         check_meta(meta)
         found = await call_store(self.store, lambda: self.store.describe(self.owner, conversation, meta, entry=entry))
         if not found:
-            raise _not_found_error(conversation, entry)
+            raise not_found_error(conversation, entry)
 
     async def redact(self, conversation: str, entry: str) -> None:
         """Erase the content of an entry from the conversation, the search index and all derived data that may quote it.
@@ -337,7 +249,7 @@ class AsyncArchive:
             if held is not None:
                 settings[head.branch] = held
         if not redacted:
-            raise _not_found_error(conversation, entry)
+            raise not_found_error(conversation, entry)
         for name, native in redacted.items():
             await self._call(self.store.redact, conversation, name, native)
         for branch, brief in briefs.items():
@@ -352,47 +264,10 @@ class AsyncArchive:
         """Delete a conversation and all data derived from it, and return a receipt that counts what was deleted."""
         receipt: DeletionReceipt | None = await self._call(self.store.delete, conversation)
         if receipt is None:
-            raise _not_found_error(conversation)
+            raise not_found_error(conversation)
         return receipt
 
     async def expire(self, conversation: str, *, before: int) -> DeletionReceipt | None:
         """Delete a conversation, unless it was changed at or after `before` (ms since 1970) or a turn runs on it."""
         receipt: DeletionReceipt | None = await self._call(partial(expire, self.store), conversation, before)
         return receipt
-
-    async def _call(self, method: Callable[..., Any], conversation: str, *args: Any) -> Any:
-        return await call_store(self.store, lambda: method(self.owner, conversation, *args))
-
-    async def _list_heads(self, conversation: str) -> list[BranchHead]:
-        heads: list[BranchHead] = await self._call(self.store.branches, conversation)
-        if not heads:
-            raise _not_found_error(conversation)
-        return heads
-
-    async def _read_info(self, conversation: str) -> ConversationInfo:
-        found: ConversationInfo | None = await self._call(self.store.info, conversation)
-        if found is None:
-            raise _not_found_error(conversation)
-        return found
-
-    async def _read_head(self, conversation: str, branch: str) -> BranchHead:
-        head: BranchHead | None = await self._call(self.store.head, conversation, branch)
-        if head is None:
-            raise NotFound(f"Branch {branch!r} of conversation {conversation!r} not found.")
-        return head
-
-    async def _read_entries(self, conversation: str, branch: str) -> list[Entry]:
-        head = await self._read_head(conversation, branch)
-        pack = await self._call(self.store.read, conversation, branch, 0, head.size)
-        return list(pack.entries())
-
-    async def _read_epochs(self, conversation: str, branch: str) -> dict[int, Epoch]:
-        """Return the epochs of a branch by start position. If several have the same start, the newest counts."""
-        found: list[PlacedRecord] = await self._call(self.store.records, conversation, branch, "epoch")
-        epochs = [epoch for each in found if (epoch := read_record(each.record, Epoch))]
-        return {epoch.start: epoch for epoch in epochs}
-
-
-def _not_found_error(conversation: str, entry: str | None = None) -> NotFound:
-    what = f"Conversation {conversation!r}" if entry is None else f"Entry {entry!r} of conversation {conversation!r}"
-    return NotFound(f"{what} not found.")

@@ -14,10 +14,11 @@ from longtalk.state import codec as states
 from longtalk.state.sealing import BoundSeal, Seal
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.responses import Response, read_responses, to_finish_reason
-from longtalk.transcript.transcript import Turn
+from longtalk.transcript.transcript import Turn, TurnStatus
 from longtalk.usage import Usage
 from longtalk.wires import NAMES, read_usage
 from longtalk.wires.entries import describe_entry
+from longtalk.wires.reasoning import read_reasoning
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):
@@ -52,6 +53,17 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     """For an answer: the tokens of its model call; None if the provider did not report them."""
     response: Response | None = None
     """For an answer: the provider's response besides the message; None if it was not stored."""
+    position: int = 0
+    """The position of the entry on its branch, from 0, as in a manifest."""
+
+    @property
+    def reasoning(self) -> str:
+        """What the model has shown of its thinking before this answer; empty if nothing."""
+        return read_reasoning(self.to_entry())
+
+    def to_entry(self) -> Entry:
+        """Return the entry as it is stored, without its id, turn and mark."""
+        return Entry(role=self.role, wire=self.wire, native=self.native, at=self.at)
 
     @property
     def response_id(self) -> str:
@@ -62,6 +74,39 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     def raw_finish_reason(self) -> str:
         """Why the answer ended, in the provider's own words; empty if that was not stored."""
         return self.response.raw_finish_reason if self.response else ""
+
+
+class StoredTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored turn with its entries."""
+
+    turn: Turn
+    branch: str
+    """The branch that it was read from."""
+    status: TurnStatus
+    """The status of the turn; "interrupted" for one that says it is running although no process runs it."""
+    entries: tuple[HistoryEntry, ...]
+    cost: float | None
+    """The cost of its model calls in US dollars; None if it is unknown."""
+
+    @property
+    def text(self) -> str:
+        """The text of its last answer; empty if that has none."""
+        answer = next((each for each in reversed(self.entries) if each.role == "assistant"), None)
+        return "" if answer is None else describe_entry(answer.to_entry())[1].text
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all its model calls."""
+        wire = next((each.wire for each in self.entries if each.role == "assistant"), "")
+        return sum((read_usage(raw, wire) for raw in self.turn.usage), Usage())
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls of external tools that wait for results."""
+        if (self.turn.status, self.turn.finish) != ("complete", "calls"):
+            return ()
+        answered = {result.id for each in self.entries for result in each.results}
+        return tuple(call for each in self.entries for call in each.calls if call.id not in answered)
 
 
 def history(
@@ -79,12 +124,16 @@ def history(
 
 
 def to_history(
-    entries: Iterable[Entry], turns: Iterable[Turn] = (), metas: Mapping[int, Mapping[str, Any]] | None = None
+    entries: Iterable[Entry],
+    turns: Iterable[Turn] = (),
+    metas: Mapping[int, Mapping[str, Any]] | None = None,
+    *,
+    start: int = 0,
 ) -> list[HistoryEntry]:
     """Return these entries in readable form, without the calls of the memory tool and their results.
 
     `turns` are the turns that the entries belong to; they provide status, model, usage and responses. `metas` has the
-    metadata of entries, by position.
+    metadata of entries, by position. `start` is the position of the first entry.
     """
     known, listed = metas or {}, list(entries)
     by_id = {turn.id: turn for turn in turns}
@@ -110,7 +159,7 @@ def to_history(
                 at=entry.at,
                 native=entry.native,
                 mark=entry.condition,
-                meta=known.get(i, {}),
+                meta=known.get(start + i, {}),
                 wire=entry.wire,
                 status=by_id[entry.turn].status if entry.turn in by_id else "",
                 calls=tuple(
@@ -123,6 +172,7 @@ def to_history(
                 else to_finish_reason(answer.finish) or ("tool_calls" if view.calls else ""),
                 usage=None if answer.usage is None else read_usage(answer.usage, entry.wire),
                 response=answer.response,
+                position=start + i,
             )
         )
     return read

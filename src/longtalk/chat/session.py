@@ -25,6 +25,7 @@ class AsyncStateSession:
     """A session that stores nothing, because the reply and the checkpoints contain the state."""
 
     conversation = ""
+    branch = ""
     is_stored = False
 
     def __init__(self, policy: Policy, seal: AnySeal, *, sheds: bool) -> None:

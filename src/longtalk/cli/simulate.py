@@ -16,17 +16,21 @@ from longtalk.cli.output import escape_line, pluralize, print_json, print_note, 
 from longtalk.cli.stats import format_dollars
 from longtalk.cli.store import find_or_latest, open_archive
 from longtalk.errors import InputError
-from longtalk.models import registry
 from longtalk.models.prices import Prices
 from longtalk.policies import Policy
 from longtalk.policies.notation import format_policy
-from longtalk.simulation.compare import OPTIMUM, POLICIES, SimulatedModel, SimulatedRun, simulate, transcript_of
-from longtalk.transcript.transcript import Transcript
+from longtalk.simulation.compare import (
+    OPTIMUM,
+    POLICIES,
+    SimulatedModel,
+    SimulatedRun,
+    choose_models,
+    simulate,
+    transcript_of,
+)
 from longtalk.transfer.conversation_export import ConversationExport
 
 _HEADER = ("policy", "tokens", "most", "cached", "epochs", "summaries", "cost", "a turn", "ratio")
-_DEFAULT_MODELS = ("anthropic:claude-sonnet-5", "openai-chat:gpt-5.4")
-_MOST_MODELS = 3
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -43,7 +47,7 @@ def run(
 ) -> None:
     """Simulate a conversation under each policy, and print what each policy would have sent and cost."""
     recorded = transcript_of(_load_conversation(store, owner, transcript), branch=branch)
-    simulated = [SimulatedModel.from_label(model) for model in models or _choose_models(recorded)]
+    simulated = [SimulatedModel.from_label(model) for model in models or choose_models(recorded)]
     policies = policies or POLICIES
     results = simulate(recorded, models=simulated, policies=policies, system=system)
     names = [*map(format_policy, policies), OPTIMUM]
@@ -92,17 +96,6 @@ def _load_conversation(store: str | None, owner: str, name: str | None) -> Conve
             return archive.talk(find_or_latest(archive, name).id)
         except InputError as problem:
             raise InputError(f"{'' if name is None else 'File not found. '}{problem}") from None
-
-
-def _choose_models(recorded: Transcript) -> Sequence[str]:
-    """Return the models of the conversation that have known prices, latest first; if it has none, default models."""
-    found = []
-    for label in dict.fromkeys(turn.model for turn in reversed(recorded.turns) if turn.model):
-        # Imported messages may name a model without its provider.
-        model = registry.find(label) or registry.find(f"openai-chat:{label}")
-        if model is not None and model.prices is not None and model.label not in found:
-            found.append(model.label)
-    return found[:_MOST_MODELS] or _DEFAULT_MODELS
 
 
 def _print_report(model: SimulatedModel, names: Sequence[str], results: Sequence[SimulatedRun]) -> None:

@@ -267,6 +267,12 @@ class AsyncConversation(AsyncMarks, AsyncRemembered, AsyncReading):
                 return await self._begin_on(self._open_branch(await branch_to_go_on(self._stored, keyed)), given)
             if head is None:
                 await check_new(self._stored)
+            if keyed is None and given.edits is not None:
+                branch = self._open_branch(await branch_before(self._stored, given.edits))
+                return await branch._begin(msgspec.structs.replace(given, edits=None))
+            if keyed is None and given.regenerates is not None:
+                branch = self._open_branch(await branch_unanswered(self._stored, given.regenerates))
+                return await branch._begin(msgspec.structs.replace(given, regenerates=None))
             if given.after is not None and keyed is None and not follows(self._stored, head, given.after):
                 branch = await self.fork(given.after)
                 return await self._begin_on(branch, msgspec.structs.replace(given, after=None))

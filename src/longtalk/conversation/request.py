@@ -50,11 +50,19 @@ class TurnRequest(TurnArguments, frozen=True, kw_only=True):
     on_busy: OnBusy = "reject"
     after: str | None = None
     """The turn that this one follows, on a fork unless it is the last turn of the branch; None follows any turn."""
+    edits: str | None = None
+    """The entry or turn that the message replaces, on a new branch, as in `AsyncConversation.edit`."""
+    regenerates: str | None = None
+    """The turn whose message is answered again, on a new branch, as in `AsyncConversation.regenerate`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.on_busy not in ("reject", "wait", "fork"):
             raise InputError(f"`on_busy` must be 'reject', 'wait' or 'fork', not {self.on_busy!r}.")
+        if sum(each is not None for each in (self.after, self.edits, self.regenerates)) > 1:
+            raise InputError("Only one of `after`, `edits` and `regenerates` can be given.")
+        if self.regenerates is not None and self.message is not None:
+            raise InputError("With `regenerates`, the message must be None: that of the turn is answered again.")
         if self.key is not None and not (isinstance(self.key, str) and self.key):
             raise InputError(f"`key` must be a non-empty string, not {self.key!r}.")
         if self.meta is not None:
@@ -89,7 +97,7 @@ class AsyncStoredStream(AsyncStream[StoredReply]):
             started = await begin()
             if isinstance(started, StoredReply):
                 if announce:
-                    yield Started(started.turn_id)
+                    yield Started(started.turn_id, started.branch)
                 if started.text:
                     yield Text(started.text)
                 for call in started.calls:

@@ -33,6 +33,11 @@ class AsyncBranchSession:
         self._jobs = jobs
         self.conversation = branch.conversation
 
+    @property
+    def branch(self) -> str:
+        """The branch that the turn is written to, which changes if another writer has taken over."""
+        return self._writer.branch
+
     async def save(self, draft: Draft) -> tuple[Notice, ...]:
         """Commit the new parts of the draft."""
         return await self._writer.save(draft)
@@ -63,4 +68,4 @@ class AsyncBranchSession:
 
     def make_reply(self, draft: Draft, *, is_complete: bool = False) -> StoredReply:  # noqa: ARG002
         """Return the reply, which contains no state."""
-        return StoredReply(draft)
+        return StoredReply(draft, self.branch)

@@ -18,6 +18,7 @@ import msgspec
 
 from longtalk.context.costs import CostReceipt, Ratios
 from longtalk.errors import InputError
+from longtalk.models import registry
 from longtalk.models.prices import Cost, add_costs, cost
 from longtalk.policies import Combine, Economy, KeepAll, KeepLast, Policy, Summarize, TokenBudget
 from longtalk.simulation.inputs import ReplaySetup, SimulatedModel, Trace
@@ -37,12 +38,15 @@ __all__ = [
     "SimulatedCall",
     "SimulatedModel",
     "SimulatedRun",
+    "choose_models",
     "placeholder_summary",
     "simulate",
     "transcript_of",
 ]
 
 POLICIES: tuple[Policy, ...] = (KeepAll(), KeepLast(10), TokenBudget(8_000), Summarize(8_000), Economy())
+_DEFAULT_MODELS = ("anthropic:claude-sonnet-5", "openai-chat:gpt-5.4")
+_MOST_MODELS = 3
 
 
 class SimulatedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +151,17 @@ def transcript_of(conversation: ConversationExport | bytes, *, branch: str | Non
     names = [part.name for part in conversation.branches]
     part = expand_branch(conversation, branch or (MAIN if MAIN in names else next(iter(names), MAIN)))
     return Transcript(fresh=part.entries, turns=Turns(fresh=part.turns))
+
+
+def choose_models(transcript: Transcript) -> Sequence[str]:
+    """Return the models of a conversation that have known prices, latest first; if it has none, default models."""
+    found = []
+    for label in dict.fromkeys(turn.model for turn in reversed(transcript.turns) if turn.model):
+        # Imported messages may name a model without its provider.
+        model = registry.find(label) or registry.find(f"openai-chat:{label}")
+        if model is not None and model.prices is not None and model.label not in found:
+            found.append(model.label)
+    return found[:_MOST_MODELS] or _DEFAULT_MODELS
 
 
 def placeholder_summary(length: int, number: int, counter: Counter) -> str:

@@ -307,8 +307,9 @@ def begin(
     instruction: str | None = None,
     counter: Counter = Estimator(),  # noqa: B008
     prices: Prices | None = None,
+    turn: str | None = None,
 ) -> Draft:
-    """Return the draft of a new turn on this transcript.
+    """Return the draft of a new turn on this transcript. `turn` is its id; None makes one.
 
     If the last turn is still running, it is continued if there is no message, and marked as interrupted if there is
     one. Tool results from the caller are part of the transcript from the beginning.
@@ -323,22 +324,22 @@ def begin(
     if last is not None and last.status == "running":
         if not message:
             last = last if last.model == model else name_models(last)
-            turn = msgspec.structs.replace(last, model=model, preamble=preamble)
-            transcript = transcript.add(turn=turn)
+            resumed = msgspec.structs.replace(last, model=model, preamble=preamble)
+            transcript = transcript.add(turn=resumed)
             # The usage so far is from another model, so it can't be priced with this model's prices.
             prices = None if last.usage and last.model != model else prices
             return Draft(
-                wire=wire, transcript=transcript, turn=turn, instruction=instruction, counter=counter, prices=prices
+                wire=wire, transcript=transcript, turn=resumed, instruction=instruction, counter=counter, prices=prices
             )
         transcript = mark_interrupted(transcript)
-    turn = Turn(id=new_id(), status="running", model=model, started=now(), preamble=preamble)
+    new = Turn(id=turn or new_id(), status="running", model=model, started=now(), preamble=preamble)
     if message and message[0].role == "tool":
-        transcript = transcript.append_to_turn(turn.id, add_token_counts(message, counter), turn=turn)
+        transcript = transcript.append_to_turn(new.id, add_token_counts(message, counter), turn=new)
         message = ()
     return Draft(
         wire=wire,
         transcript=transcript,
-        turn=turn,
+        turn=new,
         message=tuple(message),
         instruction=instruction,
         counter=counter,

@@ -29,6 +29,11 @@ class AsyncSession(Protocol, Generic[R]):
         ...
 
     @property
+    def branch(self) -> str:
+        """The branch that the turn is written to; empty if the conversation is not in a store."""
+        ...
+
+    @property
     def is_stored(self) -> bool:
         """Whether the conversation is in a store, so that a summary can be written after the turn."""
         ...

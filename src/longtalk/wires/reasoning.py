@@ -14,7 +14,7 @@ def read_reasoning(entry: Entry) -> str:
     """Return the readable reasoning of an answer; empty if it has none. Encrypted reasoning can't be read."""
     if entry.role != "assistant" or entry.wire not in WIRES:
         return ""
-    value = json_bytes.value(entry.native)
+    value = _read_object(entry.native)
     family = find_family(WIRES[entry.wire])
     if family == "anthropic":
         found = [block.get("thinking") for block in _list_objects(value.get("content")) if "thinking" in block]
@@ -29,6 +29,14 @@ def read_reasoning(entry: Entry) -> str:
     else:
         found = []
     return "".join(text for text in found if isinstance(text, str))
+
+
+def _read_object(native: bytes) -> Mapping[str, Any]:
+    try:
+        value = json_bytes.value(native)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, Mapping) else {}
 
 
 def _list_objects(value: Any) -> list[Mapping[str, Any]]:

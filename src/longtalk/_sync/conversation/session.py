@@ -34,6 +34,11 @@ class BranchSession:
         self._jobs = jobs
         self.conversation = branch.conversation
 
+    @property
+    def branch(self) -> str:
+        """The branch that the turn is written to, which changes if another writer has taken over."""
+        return self._writer.branch
+
     def save(self, draft: Draft) -> tuple[Notice, ...]:
         """Commit the new parts of the draft."""
         return self._writer.save(draft)
@@ -64,4 +69,4 @@ class BranchSession:
 
     def make_reply(self, draft: Draft, *, is_complete: bool = False) -> StoredReply:  # noqa: ARG002
         """Return the reply, which contains no state."""
-        return StoredReply(draft)
+        return StoredReply(draft, self.branch)

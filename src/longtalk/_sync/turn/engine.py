@@ -60,6 +60,8 @@ class TurnArguments(msgspec.Struct, frozen=True, kw_only=True):
     max_rounds: int = 10
     brief: Mapping[str, Any] | None = None
     output: Any = None
+    turn: str | None = None
+    """The id of the new turn, which must not occur in the conversation yet; None makes one."""
 
     def __post_init__(self) -> None:
         for name, text in (("system", self.system), ("instruction", self.instruction)):
@@ -182,6 +184,7 @@ class Engine:
             instruction=instruction,
             counter=self.counter,
             prices=self._adjust_prices(options),
+            turn=given.turn,
         )
         settings = None
         if session.is_stored:

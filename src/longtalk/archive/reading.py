@@ -1,0 +1,233 @@
+"""Read the stored conversations of one owner: history, turns, manifests, requests, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from longtalk._util.checks import check_name
+from longtalk._util.concurrency import call_store, run_in_thread
+from longtalk.archive.history import HistoryEntry, StoredTurn, to_history
+from longtalk.archive.metrics import Metrics, build_metrics
+from longtalk.context.costs import CostReceipt, Meter, complete_receipts
+from longtalk.context.epochs import Epoch
+from longtalk.context.manifest import restore_runs
+from longtalk.errors import InputError, NotFound
+from longtalk.stores import open_default_store
+from longtalk.stores.base import MAIN, BranchHead, ConversationInfo, PlacedRecord, Store
+from longtalk.stores.checks import meta_matches
+from longtalk.stores.leases import is_free
+from longtalk.transcript.manifest import Run, read_manifest
+from longtalk.transcript.pack import Entry
+from longtalk.transcript.standing import read_record
+from longtalk.transcript.transcript import Turn, TurnStatus
+
+if TYPE_CHECKING:
+    from longtalk.branches.rebuild import SentRequest
+    from longtalk.branches.settings import Settings
+    from longtalk.memory.recall.topics import Topic
+
+_STEP = 32
+"""The number of entries of a turn that are read at once."""
+
+
+class AsyncArchiveReading:
+    """The methods of an archive that read one conversation."""
+
+    def __init__(self, store: Store | None = None, *, owner: str = "") -> None:
+        check_name(owner, "owner", empty=True)
+        if store is not None and not hasattr(store, "candidates"):
+            raise InputError(f"`store` must be a store such as SQLite('talks.db'), not {store!r}.")
+        self.store = open_default_store() if store is None else store
+        self.owner = owner
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.owner!r} in {self.store!r}>"
+
+    async def history(
+        self,
+        conversation: str,
+        *,
+        branch: str = MAIN,
+        meta: Mapping[str, Any] | None = None,
+        before: int | None = None,
+        limit: int | None = None,
+    ) -> list[HistoryEntry]:
+        """Return the entries of a branch in readable form; with `meta`, only those whose metadata has these values.
+
+        With `limit`, return only the last entries: at least this many, and no turn in parts. With `before`, only
+        entries at lower positions. To read page by page, pass the position of the first entry as the next `before`.
+        """
+        head = await self._read_head(conversation, branch)
+        stop = head.size if before is None else max(0, min(before, head.size))
+        start = 0 if limit is None else max(0, stop - max(1, limit))
+        start = await self._find_turn_start(conversation, branch, start)
+        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, start, stop)
+        pack = await self._call(self.store.read, conversation, branch, start, stop)
+        metas = await self._call(self.store.metas, conversation, branch, start, stop)
+        if (await self._read_head(conversation, branch)).revision != head.revision:
+            # The branch changed between these reads, so a turn could look complete without its answer: read again.
+            return await self.history(conversation, branch=branch, meta=meta, before=before, limit=limit)
+        entries = to_history(pack.entries(), [turn for _, turn in turns], metas, start=start)
+        return [each for each in entries if meta_matches(each.meta, meta or {})]
+
+    async def turn(self, conversation: str, turn: str, *, branch: str = MAIN) -> StoredTurn:
+        """Return a turn with its entries, from this branch if it is there, else from another one that has it."""
+        heads = await self._list_heads(conversation)
+        for head in sorted(heads, key=lambda each: (each.branch != branch, each.branch)):
+            is_last = head.turn is not None and head.turn.id == turn
+            if is_last and head.turn is not None:
+                placed = [(max(0, head.size - 1), head.turn)]
+            else:
+                placed = await self._call(self.store.turns, conversation, head.branch, 0, head.size)
+            for position, each in placed:
+                if each.id == turn:
+                    status = each.status
+                    if status == "running" and (not is_last or is_free(head, self.owner, conversation)):
+                        status = "interrupted"
+                    return await self._read_turn(conversation, head.branch, position, each, status)
+        raise NotFound(f"Turn {turn!r} of conversation {conversation!r} not found.")
+
+    async def topics(self, conversation: str, *, branch: str = MAIN) -> list[Topic]:
+        """Return the topics of a branch in order. `first` is the position of the first entry of a topic."""
+        from longtalk.memory.recall.topics import find_topics
+
+        entries = [each for each in await self.history(conversation, branch=branch) if each.role != "event"]
+        found = await run_in_thread(lambda: find_topics((each.at, each.role, each.text) for each in entries))
+        return [msgspec.structs.replace(topic, first=entries[topic.first].position) for topic in found]
+
+    async def epochs(self, conversation: str, *, branch: str = MAIN) -> list[Epoch]:
+        """Return how the context of a branch was compacted, oldest first: what each epoch replaced, and by what."""
+        await self._read_head(conversation, branch)
+        return [epoch for _, epoch in sorted((await self._read_epochs(conversation, branch)).items())]
+
+    async def meta(self, conversation: str) -> dict[str, Any]:
+        """Return the metadata of a conversation."""
+        return (await self._read_info(conversation)).meta
+
+    async def branches(self, conversation: str) -> list[str]:
+        """Return the names of all branches of a conversation."""
+        return [head.branch for head in await self._list_heads(conversation)]
+
+    async def manifest(self, conversation: str, turn: str, *, branch: str = MAIN) -> tuple[Run, ...]:
+        """Return the manifest of a turn's last request: for each run of entries, how it was treated, and why.
+
+        The result is empty if no manifest was stored.
+        """
+        data = await self._call(self.store.manifest, conversation, turn)
+        return restore_runs(read_manifest(data), await self._read_epochs(conversation, branch)) if data else ()
+
+    async def settings(self, conversation: str, *, branch: str = MAIN) -> Settings | None:
+        """Return how a branch was held in its last turn: model, options, policy, system text and tools.
+
+        The result is None if that is not stored, because the conversation was imported or made by an earlier version.
+        """
+        from longtalk.branches.rebuild import read_settings
+
+        found: Settings | None = await self._call(
+            lambda *whose: read_settings(self.store, *whose), conversation, branch
+        )
+        return found
+
+    async def request(self, conversation: str, turn: str, *, branch: str = MAIN) -> list[SentRequest]:
+        """Return what a turn has sent, one request per model call: the exact bytes, or why they can't be rebuilt."""
+        from longtalk.branches.rebuild import rebuild_turn
+
+        found: list[SentRequest] = await self._call(
+            lambda *whose: rebuild_turn(self.store, *whose), conversation, turn, branch
+        )
+        return found
+
+    async def metrics(self, conversation: str, *, branch: str = MAIN) -> list[Metrics]:
+        """Return the tokens and the cost of each turn of a branch in which a model was called, oldest turn first."""
+        head = await self._read_head(conversation, branch)
+        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, head.size)
+        manifests = await self._call(self.store.manifests, conversation, branch, 0, head.size)
+        epochs = await self._read_epochs(conversation, branch)
+        if (await self._read_head(conversation, branch)).revision != head.revision:
+            # The branch changed between these reads, so a turn could look complete without its cost: read again.
+            return await self.metrics(conversation, branch=branch)
+        return [build_metrics(turn, manifests.get(turn.id, b""), epochs) for _, turn in turns if turn.model]
+
+    async def receipts(self, conversation: str, *, branch: str = MAIN) -> list[CostReceipt]:
+        """Return a cost receipt for each time the context was compacted to save money, oldest first.
+
+        A receipt has the predicted cost, the actual cost and the savings so far.
+        """
+        head = await self._read_head(conversation, branch)
+        records: list[PlacedRecord] = await self._call(self.store.records, conversation, branch, "receipt")
+        found = [receipt for each in records if (receipt := read_record(each.record, CostReceipt))]
+        meters = [read_record(each.record, Meter) for each in head.records if each.record.kind == "meter"]
+        return complete_receipts(found, meters[-1] if meters else None)
+
+    # Inside
+
+    async def _call(self, method: Callable[..., Any], conversation: str, *args: Any) -> Any:
+        return await call_store(self.store, lambda: method(self.owner, conversation, *args))
+
+    async def _list_heads(self, conversation: str) -> list[BranchHead]:
+        heads: list[BranchHead] = await self._call(self.store.branches, conversation)
+        if not heads:
+            raise not_found_error(conversation)
+        return heads
+
+    async def _read_info(self, conversation: str) -> ConversationInfo:
+        found: ConversationInfo | None = await self._call(self.store.info, conversation)
+        if found is None:
+            raise not_found_error(conversation)
+        return found
+
+    async def _read_head(self, conversation: str, branch: str) -> BranchHead:
+        head: BranchHead | None = await self._call(self.store.head, conversation, branch)
+        if head is None:
+            raise NotFound(f"Branch {branch!r} of conversation {conversation!r} not found.")
+        return head
+
+    async def _read_entries(self, conversation: str, branch: str) -> list[Entry]:
+        head = await self._read_head(conversation, branch)
+        pack = await self._call(self.store.read, conversation, branch, 0, head.size)
+        return list(pack.entries())
+
+    async def _read_turn(
+        self, conversation: str, branch: str, position: int, turn: Turn, status: TurnStatus
+    ) -> StoredTurn:
+        start = stop = await self._find_turn_start(conversation, branch, position)
+        entries: list[Entry] = []
+        more = True
+        while more:
+            pack = await self._call(self.store.read, conversation, branch, stop, stop + _STEP)
+            new = list(takewhile(lambda entry: entry.turn == turn.id, pack.entries()))
+            entries += new
+            stop += len(new)
+            more = len(new) == _STEP
+        metas = await self._call(self.store.metas, conversation, branch, start, stop)
+        manifest = read_manifest(await self._call(self.store.manifest, conversation, turn.id))
+        history = to_history(entries, [turn], metas, start=start)
+        return StoredTurn(turn=turn, branch=branch, status=status, entries=tuple(history), cost=manifest.cost)
+
+    async def _find_turn_start(self, conversation: str, branch: str, position: int) -> int:
+        """Return the position of the first entry of the turn that has an entry at this position."""
+        found = (await self._call(self.store.read, conversation, branch, position, position + 1)).entries()
+        more = bool(found)
+        while more and position > 0:
+            pack = await self._call(self.store.read, conversation, branch, max(0, position - _STEP), position)
+            before = pack.entries()
+            same = list(takewhile(lambda entry: entry.turn == found[0].turn, reversed(before)))
+            position -= len(same)
+            more = len(same) == len(before)
+        return position
+
+    async def _read_epochs(self, conversation: str, branch: str) -> dict[int, Epoch]:
+        """Return the epochs of a branch by start position. If several have the same start, the newest counts."""
+        found: list[PlacedRecord] = await self._call(self.store.records, conversation, branch, "epoch")
+        epochs = [epoch for each in found if (epoch := read_record(each.record, Epoch))]
+        return {epoch.start: epoch for epoch in epochs}
+
+
+def not_found_error(conversation: str, entry: str | None = None) -> NotFound:
+    """Return the error for a conversation or an entry that does not exist."""
+    what = f"Conversation {conversation!r}" if entry is None else f"Entry {entry!r} of conversation {conversation!r}"
+    return NotFound(f"{what} not found.")
