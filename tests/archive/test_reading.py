@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longtalk import AsyncArchive, AsyncConversation, Summarize
+from longtalk import AsyncArchive, AsyncConversation, KeepLast
 from longtalk.errors import NotFound
 from longtalk.stores.base import Commit
 from longtalk.stores.in_memory import InMemory
@@ -81,12 +81,27 @@ async def test_topics_begin_at_positions_of_their_entries() -> None:
     assert "violin" in " ".join(found[0].words)
 
 
-async def test_epochs_say_what_stands_in_place_of_older_exchanges() -> None:
-    answers = [says("word " * 200, usage={"prompt_tokens": 400 * i, "completion_tokens": 200}) for i in range(1, 9)]
-    talk = AsyncConversation("a", model=AsyncScripted(*answers), store=InMemory(), policy=Summarize(900, length=100))
+async def test_epochs_say_what_became_of_older_exchanges() -> None:
+    answers = [says(f"{i}.") for i in range(4)]
+    talk = AsyncConversation("a", model=AsyncScripted(*answers), store=InMemory(), policy=KeepLast(1))
     for i in range(4):
         await talk.send(f"{i}")
     found = await talk._archive.epochs("a")
     assert found
-    assert found[-1].summary is not None
-    assert "word" in found[-1].summary.text
+    assert found[-1].runs[0].verdict == "left_out"
+
+
+async def test_the_tree_says_where_each_branch_forks() -> None:
+    talk = AsyncConversation("a", model=AsyncScripted(*[says(f"{i}.") for i in range(5)]), store=InMemory())
+    first = await talk.send("1")
+    await talk.send("2")
+    fork = await talk.fork(first.turn_id, name="fork")
+    third = await fork.send("3")
+    await fork.send("4")
+    await (await fork.fork(third.turn_id, name="twig")).send("5")
+    found = await talk._archive.tree("a")
+    assert [(each.head.branch, each.source, each.shared, each.head.size) for each in found] == [
+        ("main", None, 0, 4),
+        ("fork", "main", 2, 6),
+        ("twig", "fork", 4, 6),
+    ]

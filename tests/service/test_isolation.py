@@ -6,20 +6,41 @@ The routes come from the application's own table, so a new one fails here until 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
 
 from longtalk.service.access import AccessKeys
-from longtalk.service.app import ENDPOINTS, SOCKETS
+from longtalk.service.app import ENDPOINTS, SOCKETS, create_app
+from longtalk.service.settings import Settings
 from longtalk.service.storage.in_memory import InMemoryStorage
+from longtalk.stores.in_memory import InMemory
 from longtalk.testing import AsyncScripted, says
-from tests.service.conftest import Serve, Served
+from tests.service.conftest import Served
 
 ROUTES = [(method, path) for method, path, _ in ENDPOINTS]
-OWN_ONLY = {("POST", "/v1/conversations"), ("GET", "/v1/models"), ("GET", "/v1/models/{id:path}")}
+API = "/longtalk/v1"
+TALK = API + "/conversations/{conversation}"
+OWN_ONLY = {
+    ("POST", "/v1/conversations"),
+    ("GET", "/v1/models"),
+    ("GET", "/v1/models/{id:path}"),
+    ("GET", API + "/health"),
+    ("GET", API + "/models"),
+    ("GET", API + "/openapi.json"),
+}
 """Routes that name nothing of an owner."""
+LISTS = {
+    ("GET", API + "/keys"): "",
+    ("GET", API + "/conversations"): "",
+    ("GET", API + "/stats"): "",
+    ("GET", API + "/search"): "?q=Ada&conversation={conversation}",
+    ("POST", API + "/conversations"): '{"id": "{conversation}"}',
+    ("POST", API + "/import"): '[{"role": "user", "content": "Hi."}]',
+}
+"""Routes that answer with what is the caller's own, with the query or the body to ask with."""
 BODIES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("POST", "/v1/responses"): [
         {"model": "m", "input": "Hi.", "previous_response_id": "{response}"},
@@ -38,26 +59,91 @@ BODIES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("POST", "/v1/conversations/{id}"): [{"metadata": {"a": "b"}}],
     ("POST", "/v1/conversations/{id}/items"): [{"items": [{"role": "user", "content": "Hi."}]}],
     ("POST", "/v1/responses/{id}/cancel"): [{}],
+    ("POST", API + "/turns"): [{"model": "m", "message": "Hi.", "state": "{state}"}],
+    ("PATCH", TALK): [{"title": "Mine"}, {"meta": {"a": 1}}],
+    ("POST", TALK + "/branches"): [{}, {"at": "{turn}"}, {"source": "main", "name": "mine"}],
+    ("POST", TALK + "/branches/{branch}/rewind"): [{"to": "{turn}"}],
+    ("POST", TALK + "/turns"): [
+        {"model": "m", "message": "Hi."},
+        {"model": "m", "message": "Hi.", "stream": True},
+        {"model": "m", "message": "Hi.", "after": "{turn}"},
+        {"model": "m", "message": "Hi.", "edits": "{entry}"},
+        {"model": "m", "regenerates": "{turn}"},
+        {"model": "m"},
+    ],
+    ("POST", TALK + "/turns/{turn}/cancel"): [{}],
+    ("POST", TALK + "/notes"): [{"text": "Rain."}],
+    ("POST", TALK + "/brief"): [{"field": "facts", "text": "Mine."}],
+    ("PATCH", TALK + "/brief/{line}"): [{"text": "Mine."}],
+    ("POST", TALK + "/simulate"): [{}],
 }
 UNKNOWN = {
     "{response}": "resp_aaaaaaaaaaaahAAAAAAAAAAAAAAAAAAAAAA",
     "{conversation}": "conv_AAAAAAAAAAAAAAAAAAAAAA",
     "{item}": "msg_aaaaaaaaaaaa_0",
+    "{turn}": "aaaaaaaaaaaa",
+    "{entry}": "aaaaaaaaaaaa-0",
+    "{branch}": "aaaa",
+    "{line}": "aaaaaaaaaa",
+    "{key}": "aaaaaaaaaaab",
+    "{state}": "AAAAAAAAAAAA",
 }
 
 
+class Owners:
+    """A service on which Ada has a conversation. All tests share it, because Bob must not change anything of hers."""
+
+    def __init__(self, http: httpx2.Client) -> None:
+        storage = InMemoryStorage()
+        keys = AccessKeys(storage)
+        self.ada, own = keys.add("laptop of ada", "ada")
+        self.bob = keys.add("bob", "bob")[0]
+        providers = {"m": AsyncScripted(*[says("Hello, Ada.")] * 9)}
+        self.served = Served(create_app(Settings(), store=InMemory(), storage=storage, providers=providers))
+        self.store = self.served.service.store
+        self.http = http
+        client: Any = self.served.client(self.ada)
+        talk = client.conversations.create()
+        made = client.responses.create(model="m", input="I'm Ada.", conversation=talk.id)
+        path = f"{API}/conversations/{talk.id}"
+        turn = self.post(f"{path}/turns", {"message": "Hi.", "model": "m", "policy": "Memory()"})
+        brief = self.post(f"{path}/brief", {"field": "facts", "text": "Ada."})
+        self.ids = {
+            "{response}": made.id,
+            "{conversation}": talk.id,
+            "{item}": client.conversations.items.list(talk.id).data[0].id,
+            "{turn}": turn["id"],
+            "{entry}": turn["entries"][0]["id"],
+            "{branch}": "main",
+            "{line}": brief["lines"][0]["id"],
+            "{key}": own.id,
+            "{state}": self.post(f"{API}/turns", {"message": "Hi.", "model": "m"})["state"],
+        }
+
+    def post(self, path: str, body: Any) -> Any:
+        """Send a request of Ada's."""
+        url, headers = self.served.url + path, {"Authorization": f"Bearer {self.ada}"}
+        return self.http.post(url, json=body, headers=headers).json()
+
+    def read_head(self) -> Any:
+        """Return the head of Ada's conversation."""
+        return self.store.head("ada", self.ids["{conversation}"])
+
+
+@pytest.fixture(scope="module")
+def all_owners() -> Iterator[Owners]:
+    with httpx2.Client() as http:
+        owners = Owners(http)
+        yield owners
+        owners.served.stop()
+
+
 @pytest.fixture
-def owners(serve: Serve) -> tuple[Served, dict[str, str], str, str]:
-    """Start a service on which Ada has a conversation, and return it with her ids and both keys."""
-    storage = InMemoryStorage()
-    keys = AccessKeys(storage)
-    ada, bob = keys.add("ada", "ada")[0], keys.add("bob", "bob")[0]
-    served = serve(storage=storage, m=AsyncScripted(*[says("Hello, Ada.")] * 4))
-    client: Any = served.client(ada)
-    talk = client.conversations.create()
-    made = client.responses.create(model="m", input="I'm Ada.", conversation=talk.id)
-    item = client.conversations.items.list(talk.id).data[0].id
-    return served, {"{response}": made.id, "{conversation}": talk.id, "{item}": item}, ada, bob
+def owners(all_owners: Owners) -> Iterator[Owners]:
+    """Return the service, and delete Bob's conversations after the test."""
+    yield all_owners
+    for each in all_owners.store.conversations("bob", limit=100):
+        all_owners.store.delete("bob", each.id)
 
 
 def fill(text: str, ids: dict[str, str]) -> str:
@@ -66,51 +152,66 @@ def fill(text: str, ids: dict[str, str]) -> str:
     return text
 
 
-def request(served: Served, key: str, method: str, path: str, body: Any, ids: dict[str, str]) -> tuple[int, str]:
+def request(owners: Owners, key: str, method: str, path: str, body: Any, ids: dict[str, str]) -> tuple[int, str]:
     named = path.replace("{id}", "{conversation}" if "conversations" in path else "{response}")
     filled = {name: fill(value, ids) if isinstance(value, str) else value for name, value in (body or {}).items()}
-    answer = httpx2.request(
+    answer = owners.http.request(
         method,
-        served.url + fill(named, ids),
+        owners.served.url + fill(named, ids),
         headers={"Authorization": f"Bearer {key}"},
-        json=filled if method == "POST" else None,
+        json=filled if method in ("POST", "PATCH") else None,
     )
     text = answer.text
-    for name, value in ids.items():
+    for name, value in sorted(ids.items(), key=lambda pair: -len(pair[1])):
         text = text.replace(value, name)
     return answer.status_code, re.sub(r"req_\w+", "", text)
 
 
+def check_list(owners: Owners, method: str, path: str) -> None:
+    """Check that what Bob gets has nothing of Ada's."""
+    more = fill(LISTS[method, path], owners.ids)
+    answer = owners.http.request(
+        method,
+        owners.served.url + path + (more if method == "GET" else ""),
+        headers={"Authorization": f"Bearer {owners.bob}"},
+        content=more if method == "POST" else None,
+    )
+    assert answer.is_success
+    assert "ada" not in answer.text.lower()
+    assert all(owners.ids[name] not in answer.text for name in ("{turn}", "{entry}", "{key}"))
+
+
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_nothing_of_another_owner_can_be_told_from_nothing(
-    owners: tuple[Served, dict[str, str], str, str], method: str, path: str
-) -> None:
-    served, ids, ada, bob = owners
+def test_nothing_of_another_owner_can_be_told_from_nothing(owners: Owners, method: str, path: str) -> None:
     if (method, path) in OWN_ONLY:
         return
-    before = served.service.store.head("ada", ids["{conversation}"])
+    ids, store, before = owners.ids, owners.store, owners.read_head()
+    if (method, path) in LISTS:
+        check_list(owners, method, path)
+        assert owners.read_head() == before
+        return
     for body in BODIES.get((method, path), [{}] if method != "POST" else []) or pytest.fail(f"not covered: {path}"):
-        foreign = request(served, bob, method, path, body, ids)
-        missing = request(served, bob, method, path, body, UNKNOWN)
+        foreign = request(owners, owners.bob, method, path, body, ids)
+        missing = request(owners, owners.bob, method, path, body, UNKNOWN)
         if path == "/v1/chat/completions":
             # A name of one's own: the conversation begins, and is another one than that of the same name.
             assert (foreign[0], missing[0], "Ada" in foreign[1].replace("Hello, Ada.", "")) == (200, 200, False)
-            assert served.service.store.info("bob", ids["{conversation}"]).entries == 2
+            assert store.info("bob", ids["{conversation}"]).entries == 2
+        elif path == API + "/turns":
+            # A state is refused whoever it was made for; it tells nothing of what it holds.
+            assert (foreign[0], missing[0], "Hello" in foreign[1]) == (400, 400, False)
         else:
             assert foreign == missing
             assert 400 <= foreign[0] < 500
-            assert served.service.store.info("bob", ids["{conversation}"]) is None
-    assert served.service.store.head("ada", ids["{conversation}"]) == before
-    assert request(served, ada, "GET", "/v1/conversations/{id}/items", None, ids)[0] == 200
+            assert store.info("bob", ids["{conversation}"]) is None
+    assert owners.read_head() == before
+    assert request(owners, owners.ada, "GET", "/v1/conversations/{id}/items", None, ids)[0] == 200
 
 
 @pytest.mark.parametrize("path", [path for path, _ in SOCKETS])
-def test_nothing_of_another_owner_can_be_told_from_nothing_over_a_connection(
-    owners: tuple[Served, dict[str, str], str, str], path: str
-) -> None:
-    served, ids, _, bob = owners
-    before = served.service.store.head("ada", ids["{conversation}"])
-    client: Any = served.client(bob)
+def test_nothing_of_another_owner_can_be_told_from_nothing_over_a_connection(owners: Owners, path: str) -> None:
+    ids, before = owners.ids, owners.read_head()
+    client: Any = owners.served.client(owners.bob)
     with client.responses.connect() as connection:
         for body in BODIES["POST", path]:
             told = []
@@ -123,16 +224,13 @@ def test_nothing_of_another_owner_can_be_told_from_nothing_over_a_connection(
                 told.append(text)
             assert told[0] == told[1]
             assert told[0].startswith('{"type":"error","status":4')
-    assert served.service.store.head("ada", ids["{conversation}"]) == before
-    assert served.service.store.info("bob", ids["{conversation}"]) is None
+    assert owners.read_head() == before
+    assert owners.store.info("bob", ids["{conversation}"]) is None
 
 
-def test_what_is_not_stored_on_a_connection_is_not_there_for_another_owner(
-    owners: tuple[Served, dict[str, str], str, str],
-) -> None:
-    served, _, ada, bob = owners
-    one: Any = served.client(ada)
-    other: Any = served.client(bob)
+def test_what_is_not_stored_on_a_connection_is_not_there_for_another_owner(owners: Owners) -> None:
+    one: Any = owners.served.client(owners.ada)
+    other: Any = owners.served.client(owners.bob)
     with one.responses.connect() as first, other.responses.connect() as second:
         first.response.create(model="m", input="Secret.", store=False)
         while (event := first.recv()).type != "response.completed":

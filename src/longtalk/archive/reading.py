@@ -12,6 +12,7 @@ from longtalk._util.checks import check_name
 from longtalk._util.concurrency import call_store, run_in_thread
 from longtalk.archive.history import HistoryEntry, StoredTurn, to_history
 from longtalk.archive.metrics import Metrics, build_metrics
+from longtalk.archive.tree import BranchPlace, read_tree
 from longtalk.context.costs import CostReceipt, Meter, complete_receipts
 from longtalk.context.epochs import Epoch
 from longtalk.context.manifest import restore_runs
@@ -111,6 +112,12 @@ class AsyncArchiveReading:
     async def branches(self, conversation: str) -> list[str]:
         """Return the names of all branches of a conversation."""
         return [head.branch for head in await self._list_heads(conversation)]
+
+    async def tree(self, conversation: str) -> list[BranchPlace]:
+        """Return all branches with their heads and where each forks: main first, each branch after its source."""
+        await self._list_heads(conversation)
+        found: list[BranchPlace] = await self._call(lambda *whose: read_tree(self.store, *whose), conversation)
+        return found
 
     async def manifest(self, conversation: str, turn: str, *, branch: str = MAIN) -> tuple[Run, ...]:
         """Return the manifest of a turn's last request: for each run of entries, how it was treated, and why.

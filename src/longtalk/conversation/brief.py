@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.operations import change_branch, check_new
+from longtalk.errors import InputError
 from longtalk.memory.brief.edits import edit_brief, list_removed_lines, render_record, revoke_line
 from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.operations import Operation
 from longtalk.memory.brief.record import KIND, BriefRecord, CardTally, read_brief_record_at
-from longtalk.memory.brief.schema import Brief
+from longtalk.memory.brief.schema import Brief, Field
 from longtalk.stores.base import PlacedRecord
 from longtalk.tokens import Counter
 from longtalk.transcript.standing import read_record
@@ -24,6 +25,11 @@ class AsyncTalkBrief:
         self._stored = stored
         self._config = config
         self._counter = counter
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields that lines can belong to."""
+        return self._config.schema.fields
 
     async def lines(self) -> tuple[Line, ...]:
         """Return the lines, each with its id, its field, and the entry that it came from (empty for the app's)."""
@@ -54,6 +60,13 @@ class AsyncTalkBrief:
         """Remove lines, given by text, by an unambiguous beginning of the text, or by id."""
         await self._change(Operation.remove(field, *texts))
 
+    async def replace(self, line: str, text: str) -> None:
+        """Replace the text of a line, given by its id, in one change."""
+        found = next((each for each in await self.lines() if each.id == line), None)
+        if found is None:
+            raise InputError(f"This brief has no line with the id {line!r}. Take the id from `lines`.")
+        await self._change(Operation.remove(found.field, line), Operation.add(found.field, text))
+
     async def resolve(self, field: str, text: str, answer: str = "") -> None:
         """Remove an open question, and add its answer to the field that the schema names."""
         await self._change(Operation.resolve(field, text, answer=answer))
@@ -69,9 +82,9 @@ class AsyncTalkBrief:
             self._stored, lambda transcript: revoke_line(transcript, line, self._config, self._counter, gone)
         )
 
-    async def _change(self, operation: Operation) -> None:
+    async def _change(self, *operations: Operation) -> None:
         await change_branch(
-            self._stored, lambda transcript: edit_brief(transcript, [operation], self._config, self._counter)
+            self._stored, lambda transcript: edit_brief(transcript, operations, self._config, self._counter)
         )
 
     async def _record(self) -> BriefRecord:

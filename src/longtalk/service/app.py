@@ -22,6 +22,9 @@ from longtalk.service.access import Caller
 from longtalk.service.access_log import AccessLog
 from longtalk.service.errors import ApiError, from_error, not_found
 from longtalk.service.http import json_response
+from longtalk.service.native.openapi import make_document
+from longtalk.service.native.routes import PREFIX
+from longtalk.service.native.table import ROUTES
 from longtalk.service.openai import chat, context, conversations, models, response_socket, responses
 from longtalk.service.service import Service
 from longtalk.service.settings import Settings, load_settings
@@ -31,12 +34,27 @@ from longtalk.stores.base import Store
 Endpoint = Callable[[Service, Caller, Request], Awaitable[Response]]
 _log = logging.getLogger("longtalk")
 
-ENDPOINTS: tuple[tuple[str, str, Endpoint], ...] = (
+OPENAI_ENDPOINTS: tuple[tuple[str, str, Endpoint], ...] = (
     *chat.ENDPOINTS,
     *context.ENDPOINTS,
     *responses.ENDPOINTS,
     *conversations.ENDPOINTS,
     *models.ENDPOINTS,
+)
+
+
+async def describe_api(_: Service, __: Caller, request: Request) -> Response:
+    """Return the OpenAPI document of all routes."""
+    app = request.app
+    if not hasattr(app.state, "document"):
+        app.state.document = make_document(ROUTES, OPENAI_ENDPOINTS)
+    return json_response(app.state.document)
+
+
+ENDPOINTS: tuple[tuple[str, str, Endpoint], ...] = (
+    *OPENAI_ENDPOINTS,
+    *((route.method, route.full_path, route) for route in ROUTES),
+    ("GET", PREFIX + "/openapi.json", describe_api),
 )
 """Method, path and function of each route that needs a caller."""
 SOCKETS = response_socket.SOCKETS

@@ -1,7 +1,7 @@
 """States that clients keep for the service: sealed, so that a client can neither read nor change them.
 
-The key is made once and kept in the storage, so that all processes open what any of them has sealed. What was sealed
-for one owner can't be opened for another.
+The key is that of the settings. Without one, a key is made once and kept in the storage, so that all processes open
+what any of them has sealed. What was sealed for one owner can't be opened for another.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _NAME = "1"
 
 
 class StateSealer:
-    """Seals and opens the states of owners."""
+    """Seals and opens the states of owners. `seal` has the keys of the settings."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, seal: Seal | None = None) -> None:
         self._storage = storage
-        self._seal: Seal | None = None
+        self._seal = seal
 
     async def close(self, state: bytes, owner: str, purpose: str) -> str:
         """Return a state as sealed text. It can be opened for the same owner and purpose only."""

@@ -21,6 +21,7 @@ from longtalk.service.retention import Retention
 from longtalk.service.run import Run, RunName
 from longtalk.service.runs import LOG_LIFETIME, Runs
 from longtalk.service.sealing import StateSealer
+from longtalk.service.seals import load_seal
 from longtalk.service.settings import Settings, load_credentials
 from longtalk.service.storage.factory import open_storage
 from longtalk.service.storage.protocol import Storage
@@ -57,7 +58,7 @@ class Service:
         self.telemetry = Telemetry() if settings.telemetry else None
         self.runs = Runs(self.storage)
         self.retention = Retention(settings.retention, self.store, self.storage)
-        self.sealer = StateSealer(self.storage)
+        self.sealer = StateSealer(self.storage, load_seal(settings.seal_file))
 
     def open_archive(self, owner: str) -> AsyncArchive:
         """Return the conversations of an owner."""

@@ -99,6 +99,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     any_model: bool = True
     """Whether clients may name any `provider:model`, besides the names in `models`."""
     jwt: JwtSettings | None = None
+    seal_file: str = ""
+    """A TOML file with the keys that seal the states of clients: name = "64 hexadecimal digits", the newest first."""
     limits: Limits = Limits()
     retention: RetentionSettings = RetentionSettings()
     shutdown_seconds: int = 20

@@ -58,6 +58,12 @@ class TurnOrder(msgspec.Struct, frozen=True, kw_only=True):
     branch: str = MAIN
     after: str | None = None
     """The turn that this one follows, on a branch of its own if others follow it already."""
+    edits: str | None = None
+    regenerates: str | None = None
+    turn: str | None = None
+    """The id that the turn gets; None makes one."""
+    instruction: str | None = None
+    brief: Mapping[str, Any] | None = None
     key: str = ""
     meta: Mapping[str, Any] | None = None
 
@@ -107,8 +113,10 @@ async def open_stream(order: TurnOrder, store: Store, *, on_event: OnEvent | Non
             given.message,
             state=read_state_before(order, given),
             system=system,
+            instruction=order.instruction,
             tools=order.tools,
             options=options,
+            brief=order.brief,
             output=order.output,
         )
     talk = AsyncConversation(
@@ -134,6 +142,11 @@ async def open_stream(order: TurnOrder, store: Store, *, on_event: OnEvent | Non
         key=order.key or None,
         meta=order.meta,
         after=after,
+        edits=order.edits,
+        regenerates=order.regenerates,
+        turn=order.turn,
+        instruction=order.instruction,
+        brief=order.brief,
     )
     return talk.start(request)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from longtalk import Archive, Conversation, Summarize
+from longtalk import Archive, Conversation, KeepLast
 from longtalk.errors import NotFound
 from longtalk.stores.base import Commit
 from longtalk.stores.in_memory import InMemory
@@ -81,12 +81,27 @@ def test_topics_begin_at_positions_of_their_entries() -> None:
     assert "violin" in " ".join(found[0].words)
 
 
-def test_epochs_say_what_stands_in_place_of_older_exchanges() -> None:
-    answers = [says("word " * 200, usage={"prompt_tokens": 400 * i, "completion_tokens": 200}) for i in range(1, 9)]
-    talk = Conversation("a", model=Scripted(*answers), store=InMemory(), policy=Summarize(900, length=100))
+def test_epochs_say_what_became_of_older_exchanges() -> None:
+    answers = [says(f"{i}.") for i in range(4)]
+    talk = Conversation("a", model=Scripted(*answers), store=InMemory(), policy=KeepLast(1))
     for i in range(4):
         talk.send(f"{i}")
     found = talk._archive.epochs("a")
     assert found
-    assert found[-1].summary is not None
-    assert "word" in found[-1].summary.text
+    assert found[-1].runs[0].verdict == "left_out"
+
+
+def test_the_tree_says_where_each_branch_forks() -> None:
+    talk = Conversation("a", model=Scripted(*[says(f"{i}.") for i in range(5)]), store=InMemory())
+    first = talk.send("1")
+    talk.send("2")
+    fork = talk.fork(first.turn_id, name="fork")
+    third = fork.send("3")
+    fork.send("4")
+    (fork.fork(third.turn_id, name="twig")).send("5")
+    found = talk._archive.tree("a")
+    assert [(each.head.branch, each.source, each.shared, each.head.size) for each in found] == [
+        ("main", None, 0, 4),
+        ("fork", "main", 2, 6),
+        ("twig", "fork", 4, 6),
+    ]

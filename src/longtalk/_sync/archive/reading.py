@@ -13,6 +13,7 @@ from longtalk._util.checks import check_name
 from longtalk._sync._util.concurrency import call_store, run_in_thread
 from longtalk.archive.history import HistoryEntry, StoredTurn, to_history
 from longtalk.archive.metrics import Metrics, build_metrics
+from longtalk.archive.tree import BranchPlace, read_tree
 from longtalk.context.costs import CostReceipt, Meter, complete_receipts
 from longtalk.context.epochs import Epoch
 from longtalk.context.manifest import restore_runs
@@ -112,6 +113,12 @@ class ArchiveReading:
     def branches(self, conversation: str) -> list[str]:
         """Return the names of all branches of a conversation."""
         return [head.branch for head in self._list_heads(conversation)]
+
+    def tree(self, conversation: str) -> list[BranchPlace]:
+        """Return all branches with their heads and where each forks: main first, each branch after its source."""
+        self._list_heads(conversation)
+        found: list[BranchPlace] = self._call(lambda *whose: read_tree(self.store, *whose), conversation)
+        return found
 
     def manifest(self, conversation: str, turn: str, *, branch: str = MAIN) -> tuple[Run, ...]:
         """Return the manifest of a turn's last request: for each run of entries, how it was treated, and why.

@@ -1,0 +1,42 @@
+"""The tree of a stored conversation: where each of its branches forks from another one."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import msgspec
+
+from longtalk.stores.base import MAIN, BranchHead, Store
+
+
+class BranchPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch, and its place in the tree."""
+
+    head: BranchHead
+    source: str | None
+    """The branch that it shares its first entries with; None for the first branch."""
+    shared: int
+    """The number of entries that it shares with `source`."""
+
+
+def read_tree(store: Store, owner: str, conversation: str) -> list[BranchPlace]:
+    """Return the branches of a conversation, main first and each after its source; empty if there is none."""
+    heads = store.branches(owner, conversation)
+    heads.sort(key=lambda head: (head.branch != MAIN, -head.size, head.branch))
+    known: dict[str, str] = {}
+    found: list[BranchPlace] = []
+
+    def find_source(branch: str, position: int) -> str | None:
+        """Return the earlier branch that has the entry at this position."""
+        entries = store.read(owner, conversation, branch, position, position + 1).entries()
+        return known.get(entries[0].id) if entries else None
+
+    for head in heads:
+        name = head.branch
+        shared = bisect_left(range(head.size), True, key=lambda i, name=name: find_source(name, i) is None)  # type: ignore[misc]
+        source = find_source(name, shared - 1) if shared else None
+        found.append(BranchPlace(head=head, source=source or (found[0].head.branch if found else None), shared=shared))
+        if len(heads) > 1:
+            own = store.read(owner, conversation, name, shared, head.size).entries()
+            known |= {entry.id: name for entry in own}
+    return found

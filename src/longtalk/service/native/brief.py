@@ -1,0 +1,124 @@
+"""The brief: what is remembered, as lines with their sources; add, edit, revoke."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from longtalk.errors import InputError
+from longtalk.memory.brief.lines import Line
+from longtalk.service.errors import not_found
+from longtalk.service.native.objects import BranchQuery, Name, Text, clean
+from longtalk.service.native.routes import ApiCall, Nothing, Route
+from longtalk.service.native.talks import open_talk
+from longtalk.stores.base import MAIN
+
+
+class LineObject(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the brief."""
+
+    id: str
+    field: str
+    text: str
+    entry: str
+    """The entry that it came from; empty if a client wrote it."""
+    at: int
+    """When it was first stated."""
+    seen: int
+    """When it was last stated."""
+
+
+class FieldObject(msgspec.Struct, frozen=True, kw_only=True):
+    """A field that lines can belong to."""
+
+    name: str
+    kind: str
+    """`text` for one line, `list` for several."""
+    most: int
+
+
+class BriefObject(msgspec.Struct, frozen=True, kw_only=True):
+    """The brief of a branch."""
+
+    kept: bool
+    """Whether the policy of the conversation keeps a brief."""
+    lines: list[LineObject]
+    removed: list[LineObject]
+    """Lines that were dropped, replaced or revoked, newest last."""
+    fields: list[FieldObject]
+    text: str
+    """The brief as it is sent."""
+
+
+class AddLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A line to add. In a field with one line, it replaces that."""
+
+    field: Name
+    text: Text
+    branch: Name = MAIN
+
+
+class EditLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The new text of a line."""
+
+    text: Text
+
+
+async def retrieve(call: ApiCall[BranchQuery, Nothing]) -> BriefObject:
+    """Return the brief."""
+    return await _read(call, call.query.branch)
+
+
+async def add(call: ApiCall[Nothing, AddLine]) -> BriefObject:
+    """Add a line to the brief."""
+    given = call.body
+    await (await open_talk(call, given.branch)).brief.add(given.field, given.text)
+    return await _read(call, given.branch)
+
+
+async def edit(call: ApiCall[BranchQuery, EditLine]) -> BriefObject:
+    """Replace the text of a line."""
+    brief, line = (await open_talk(call, call.query.branch)).brief, call.path["line"]
+    if all(each.id != line for each in await brief.lines()):
+        raise not_found(f"Line {line!r}")
+    await brief.replace(line, call.body.text)
+    return await _read(call, call.query.branch)
+
+
+async def revoke(call: ApiCall[BranchQuery, Nothing]) -> BriefObject:
+    """Remove a line for good: the model can't add it again."""
+    brief, line = (await open_talk(call, call.query.branch)).brief, call.path["line"]
+    if all(each.id != line for each in (*await brief.lines(), *await brief.archived())):
+        raise not_found(f"Line {line!r}")
+    await brief.revoke(line)
+    return await _read(call, call.query.branch)
+
+
+async def _read(call: ApiCall[Any, Any], branch: str) -> BriefObject:
+    talk = await open_talk(call, branch)
+    try:
+        brief = talk.brief
+    except InputError:
+        # The policy keeps none.
+        return BriefObject(kept=False, lines=[], removed=[], fields=[], text="")
+    return BriefObject(
+        kept=True,
+        lines=[_to_line(line) for line in await brief.lines()],
+        removed=[_to_line(line) for line in await brief.archived()],
+        fields=[FieldObject(name=each.name, kind=each.kind, most=each.cap) for each in brief.fields],
+        text=clean(await brief.text()),
+    )
+
+
+def _to_line(line: Line) -> LineObject:
+    return LineObject(id=line.id, field=line.field, text=clean(line.text), entry=line.entry, at=line.at, seen=line.seen)
+
+
+_ALL = "/conversations/{conversation}/brief"
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route("GET", _ALL, retrieve, query=BranchQuery, answer=BriefObject),
+    Route("POST", _ALL, add, body=AddLine, answer=BriefObject, errors=(409,)),
+    Route("PATCH", _ALL + "/{line}", edit, query=BranchQuery, body=EditLine, answer=BriefObject),
+    Route("DELETE", _ALL + "/{line}", revoke, query=BranchQuery, answer=BriefObject),
+)

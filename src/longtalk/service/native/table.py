@@ -1,0 +1,19 @@
+"""All routes of the surface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from longtalk.service.native import account, branches, brief, conversations, inspection, marks, simulation, turns
+from longtalk.service.native.routes import Route
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    *account.ROUTES,
+    *conversations.ROUTES,
+    *branches.ROUTES,
+    *turns.ROUTES,
+    *inspection.ROUTES,
+    *marks.ROUTES,
+    *brief.ROUTES,
+    *simulation.ROUTES,
+)

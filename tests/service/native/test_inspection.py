@@ -1,0 +1,118 @@
+"""What the model sees, on the service's own surface: manifests, requests, figures, memory, marks."""
+
+from __future__ import annotations
+
+import json
+
+from longtalk.service.access import AccessKeys
+from longtalk.service.storage.in_memory import InMemoryStorage
+from longtalk.testing import AsyncScripted, says
+from tests.service.conftest import Serve
+from tests.service.native.conftest import MakeApi
+
+
+def test_a_turn_shows_what_was_sent_and_what_was_left_out(serve: Serve, api: MakeApi) -> None:
+    provider = AsyncScripted(*[says(f"{i}.") for i in range(4)])
+    call = api(serve(m=provider))
+    talk = call.new()
+    for i in range(4):
+        body = {"message": f"{i}?", "model": "m", "policy": "KeepLast(2)", "system": "Be brief."}
+        turn = call("POST", f"{talk}/turns", json=body)
+    found = call("GET", f"{talk}/turns/{turn['id']}/manifest")
+    assert {run["verdict"] for run in found["runs"]} == {"left_out", "sent"}
+    assert (found["runs"][0]["first"], found["runs"][-1]["last"]) == (0, 6)
+    assert found["runs"][0]["reason"]
+    assert found["metrics"]["turn"] == turn["id"]
+    (sent,) = call("GET", f"{talk}/turns/{turn['id']}/requests")["requests"]
+    assert (sent["body"].encode(), sent["problem"]) == (provider.requests[-1], "")
+    metrics = call("GET", f"{talk}/metrics")["metrics"]
+    assert len(metrics) == 4
+    assert {"brief", "outline", "recall", "history", "total"} <= metrics[0].keys()
+    epochs = call("GET", f"{talk}/epochs")["epochs"]
+    assert epochs[-1]["runs"][0]["verdict"] == "left_out"
+    assert call("GET", f"{talk}/receipts") == {"receipts": []}
+    settings = call("GET", f"{talk}/settings")
+    assert (settings["model"], settings["system"]) == ("scripted:model", "Be brief.")
+
+
+def test_a_long_history_is_read_by_page(serve: Serve, api: MakeApi) -> None:
+    call = api(serve(m=AsyncScripted(*[says(f"{i}.") for i in range(3)])))
+    talk = call.new()
+    for i in range(3):
+        call("POST", f"{talk}/turns", json={"message": f"{i}?", "model": "m"})
+    page = call("GET", f"{talk}/history?limit=2")
+    assert [each["text"] for each in page["entries"]] == ["2?", "2."]
+    older = call("GET", f"{talk}/history", params={"before": page["before"]})
+    assert ([each["position"] for each in older["entries"]], older["before"]) == ([0, 1, 2, 3], None)
+    assert json.loads(older["entries"][0]["native"]) == {"role": "user", "content": "0?"}
+
+
+def test_lines_of_the_brief_are_added_edited_and_revoked(serve: Serve, api: MakeApi) -> None:
+    card = 'Hi.\n<memory>{"facts": ["Ada plays the violin"]}</memory>'
+    call = api(serve(m=AsyncScripted(says(card), says("Yes."))))
+    talk = call.new()
+    assert call("GET", f"{talk}/brief")["kept"] is False
+    call("POST", f"{talk}/turns", json={"message": "Hi.", "model": "m", "policy": "Memory()"})
+    added = call("POST", f"{talk}/brief", json={"field": "facts", "text": "Ada is nine."})
+    line = next(each for each in added["lines"] if each["text"] == "Ada is nine.")
+    assert (added["kept"], line["entry"]) == (True, "")
+    edited = call("PATCH", f"{talk}/brief/{line['id']}", json={"text": "Ada is ten."})
+    (new,) = [each for each in edited["lines"] if "ten" in each["text"]]
+    assert all("nine" not in each["text"] for each in edited["lines"])
+    assert "ten" in edited["text"]
+    revoked = call("DELETE", f"{talk}/brief/{new['id']}")
+    assert all("ten" not in each["text"] for each in revoked["lines"])
+    assert any("ten" in each["text"] for each in revoked["removed"])
+    assert call("DELETE", f"{talk}/brief/nothing", 404)
+    assert call("PATCH", f"{talk}/brief/nothing", 404, json={"text": "x"})
+    assert call("POST", f"{talk}/brief", 400, json={"field": "nonsense", "text": "x"})
+
+
+def test_notes_pins_and_exclusions(serve: Serve, api: MakeApi) -> None:
+    provider = AsyncScripted(says("One."), says("Two."))
+    call = api(serve(m=provider))
+    talk = call.new()
+    entry = call("POST", f"{talk}/notes", 201, json={"text": "It rains.", "source": "weather"})["entry"]
+    turn = call("POST", f"{talk}/turns", json={"message": "1", "model": "m"})
+    assert b"It rains." in provider.requests[0]
+    first = turn["entries"][0]["id"]
+    assert call("PUT", f"{talk}/pins/{first}")["pinned"] == [first]
+    assert call("GET", f"{talk}/marks")["pinned"] == [first]
+    assert call("DELETE", f"{talk}/pins/{first}")["pinned"] == []
+    assert call("PUT", f"{talk}/exclusions/{first}")["excluded"]
+    call("POST", f"{talk}/turns", json={"message": "2", "model": "m"})
+    assert b"One." not in provider.requests[-1]
+    assert call("DELETE", f"{talk}/exclusions/{first}")["excluded"] == []
+    assert call("PUT", f"{talk}/pins/nothing", 400)
+    assert entry in [each["id"] for each in call("GET", f"{talk}/history")["entries"]]
+
+
+def test_topics_and_simulations(serve: Serve, api: MakeApi) -> None:
+    call = api(serve(m=AsyncScripted(says("The violin bow needs rosin."), says("Yes."))))
+    talk = call.new()
+    for text in ("How do I hold the violin bow?", "Is rosin needed?"):
+        call("POST", f"{talk}/turns", json={"message": text, "model": "m"})
+    (topic,) = call("GET", f"{talk}/topics")["topics"]
+    assert (topic["first"], topic["count"]) == (0, 4)
+    body = {"models": ["anthropic:claude-sonnet-5"], "policies": ["KeepAll()", "KeepLast(1)"]}
+    runs = call("POST", f"{talk}/simulate", json=body)["runs"]
+    assert [run["policy"] for run in runs] == ["KeepAll()", "KeepLast(1)", "optimum"]
+    assert len(runs[0]["calls"]) == 2
+    assert runs[0]["cost"] > 0
+    assert call("POST", f"{talk}/simulate", 400, json={"models": ["no:model"]})
+
+
+def test_owners_see_and_revoke_their_own_keys_only(serve: Serve, api: MakeApi) -> None:
+    storage = InMemoryStorage()
+    keys = AccessKeys(storage)
+    ada, own = keys.add("laptop", "ada", models=("m",))
+    keys.add("phone", "ada")
+    _, other = keys.add("bob", "bob")
+    call = api(serve(storage=storage, m=AsyncScripted()), ada)
+    listed = sorted(call("GET", "/keys")["keys"], key=lambda key: str(key["name"]))
+    assert [(key["name"], key["is_current"]) for key in listed] == [("laptop", True), ("phone", False)]
+    assert call("DELETE", f"/keys/{other.id}", 404) == call("DELETE", f"/keys/{other.id}", 404)
+    assert [key["name"] for key in call("DELETE", f"/keys/{listed[1]['id']}")["keys"]] == ["laptop"]
+    assert [model["name"] for model in call("GET", "/models")["models"]] == ["m"]
+    assert (call("GET", "/health")["owner"], call("GET", "/health")["key"]) == ("ada", own.id)
+    assert len(keys.list()) == 2
