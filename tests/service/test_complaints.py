@@ -124,6 +124,11 @@ def test_5_an_id_of_another_owner_can_not_be_chained(serve: Serve) -> None:
         with pytest.raises(openai.APIStatusError) as caught:
             other.responses.create(model="m", input="Which code?", **foreign)
         assert caught.value.status_code in (400, 404)
+    with other.responses.connect() as connection:
+        for foreign in ({"previous_response_id": made.id}, {"conversation": talk.id}):
+            connection.response.create(model="m", input="Which code?", **foreign)
+            assert (event := connection.recv()).type == "error"
+            assert event.status in (400, 404)
     assert len(provider.requests) == 1
 
 
