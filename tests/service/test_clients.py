@@ -5,21 +5,30 @@ Each client is a program of its own in `tests/support/clients`, in an environmen
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import httpx2
+import openai
 import pytest
 
 from longtalk.service.access import AccessKeys
 from longtalk.service.storage.in_memory import InMemoryStorage
-from longtalk.testing import Step, says
+from longtalk.testing import Step, says, validate
 from tests.service.conftest import Serve, Served
 from tests.service.test_complaints import Checked
+from tests.support.child_processes import die_with_parent
+from tests.support.http_server import HttpHandler, HttpServer
 
 pytestmark = pytest.mark.slow
 
@@ -225,3 +234,101 @@ def test_codex(start: Any, wire: str) -> None:
     assert b"call_0" in client.provider.requests[1]
     assert b"I play the violin." in client.provider.requests[2]
     assert b"It printed a number." in client.provider.requests[2]
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "service-clients.md").read_text()
+SNIPPETS = [
+    pytest.param(*found.groups(), id=part.splitlines()[0])
+    for part in PAGE.split("\n## ")
+    if (found := re.search(r"^```(py|js)\n(.*?)^```", part, re.MULTILINE | re.DOTALL))
+]
+
+
+@pytest.mark.parametrize(("language", "code"), SNIPPETS)
+def test_a_client_of_the_page_gets_answers_and_is_remembered(start: Any, language: str, code: str) -> None:
+    client = start("Hello.", VIOLIN, COUNT, wire="openai-responses")
+    environment = client.environment
+    address, key = environment.pop("OPENAI_BASE_URL"), environment.pop("OPENAI_API_KEY")
+    for before, after in (("http://127.0.0.1:8086/v1", address), ('"none"', f'"{key}"'), ('"local"', '"m"')):
+        assert before in code
+        code = code.replace(before, after)
+    program = client.home / ("program.py" if language == "py" else "program.mjs")
+    program.write_text(code)
+    (client.home / "node_modules").symlink_to(CLIENTS / "node_modules")
+    assert VIOLIN in client.run(CLIENTS / "bin" / "python" if language == "py" else "node", program)
+    assert b"I play the violin." in client.provider.requests[1]
+
+
+class Recorder(HttpServer):
+    """A server of several providers, which records what each one is sent."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, bytes] = {}
+        recorder = self
+
+        class Handler(HttpHandler):
+            def do_POST(self) -> None:
+                body = self.read_body()
+                wire = "anthropic" if self.path.endswith("/messages") else "openai-chat"
+                validate(body, wire=wire)
+                recorder.requests[wire] = body
+                sent = b"".join(b"data: %s\n\n" % event for event in says("Noted.", wire=wire).events)  # type: ignore[str-bytes-safe]
+                self.send_whole(200, sent, {"content-type": "text/event-stream"})
+
+        super().__init__(Handler)
+
+
+def run_service(folder: Path, upstream: str) -> tuple[subprocess.Popen[bytes], str]:
+    """Start `longtalk serve` on the file of this folder, and return the process and its address."""
+    settings = folder / "settings.toml"
+    settings.write_text(
+        f"""
+        [models.one]
+        model = "compatible:m"
+        base_url = "{upstream}/v1"
+        [models.two]
+        model = "anthropic:m"
+        base_url = "{upstream}"
+        """
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["serve", "--port", str(port), "--settings", str(settings), "--store", str(folder / "talks.db")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "longtalk", *words],
+        env={**os.environ, "ANTHROPIC_API_KEY": "k"},
+        preexec_fn=die_with_parent(signal.SIGKILL),
+    )
+    address = f"http://127.0.0.1:{port}"
+    while True:
+        assert process.poll() is None
+        with contextlib.suppress(httpx2.TransportError):
+            if httpx2.get(f"{address}/readyz").is_success:
+                return process, address
+        time.sleep(0.05)
+
+
+def test_a_fact_told_through_one_client_reaches_another_provider_for_another_client_after_a_restart(
+    start: Any, tmp_path: Path
+) -> None:
+    client = start(wire="openai-chat")
+    with Recorder() as upstream:
+        process, address = run_service(tmp_path, upstream.url)
+        with openai.OpenAI(base_url=f"{address}/v1", api_key="none") as teller:
+            talk = teller.conversations.create().id
+            told = teller.responses.create(model="one", input="I play the viola da gamba.", conversation=talk)
+            assert told.output_text == "Noted."
+        process.terminate()
+        process.wait(60)
+        process, address = run_service(tmp_path, upstream.url)
+        client.environment["OPENAI_BASE_URL"] = f"{address}/v1"
+        program = (
+            "from langchain_openai import ChatOpenAI\n"
+            f"chat = ChatOpenAI(model='two', default_headers={{'Longtalk-Conversation': {talk!r}}})\n"
+            "print(chat.invoke('What do I play?').content)"
+        )
+        assert client.run(CLIENTS / "bin" / "python", "-c", program).strip() == "Noted."
+        process.terminate()
+        process.wait(60)
+    assert b"viola da gamba" in upstream.requests["anthropic"]
