@@ -603,18 +603,49 @@ async def test_data_is_never_on_another_entry_than_its_own(store: Store) -> None
     assert [(each.text, each.meta) for each in said if each.meta] == [("z", {"of": "z"})]
 
 
-async def test_a_line_of_the_app_that_fell_out_of_the_brief_is_found(store: Store) -> None:
-    schema = Schema((Field("facts", cap=1),))
-    policy = Memory(brief=Brief(schema=schema), recall=0)
-    talk = AsyncConversation("c", model=AsyncScripted(says("Hello.")), store=store, policy=policy)
-    await talk.send("Hi.", brief={"facts": "Her bow is made of pernambuco"})
-    archive = AsyncArchive(store)
-    assert await archive.search("pernambuco", conversation="c") == []
+async def lose_a_line(store: Store, conversation: str, line: str) -> AsyncConversation[Any]:
+    """Make a conversation in whose brief a line of the app had to make room for another one."""
+    policy = Memory(brief=Brief(schema=Schema((Field("facts", cap=1),))), recall=0)
+    talk = AsyncConversation(conversation, model=AsyncScripted(says("Hello.")), store=store, policy=policy)
+    await talk.send("Hi.", brief={"facts": line})
     await talk.brief.add("facts", "Her strings are made of gut")
-    (hit,) = await archive.search("pernambuco", conversation="c")
+    return talk
+
+
+@pytest.mark.parametrize("where", ["c", None])
+async def test_a_line_of_the_app_that_fell_out_of_the_brief_is_found(store: Store, where: str | None) -> None:
+    archive = AsyncArchive(store)
+    talk = await lose_a_line(store, "c", "Her bow is made of pernambuco")
+    (hit,) = await archive.search("pernambuco", conversation=where)
     assert (hit.conversation, hit.branch, hit.role, hit.text) == ("c", "main", "brief", "Her bow is made of pernambuco")
     assert hit.entry in [each.id for each in await archive.history("c")]
-    assert await archive.search("gut", conversation="c") == []
+    assert await archive.search("gut", conversation=where) == []
     (line,) = await talk.brief.archived()
     await talk.brief.revoke(line.id)
-    assert await archive.search("pernambuco", conversation="c") == []
+    assert await archive.search("pernambuco", conversation=where) == []
+
+
+async def test_a_fallen_line_that_the_app_states_again_is_not_found(store: Store) -> None:
+    talk = await lose_a_line(store, "c", "Her bow is made of pernambuco")
+    await talk.brief.set("facts", "Her bow is made of pernambuco")
+    assert await AsyncArchive(store).search("pernambuco") == []
+    assert [hit.text for hit in await AsyncArchive(store).search("gut")] == ["Her strings are made of gut"]
+
+
+async def test_fallen_lines_are_gone_after_a_deletion_or_redaction(store: Store) -> None:
+    archive = AsyncArchive(store)
+    for name in ("a", "b", "c"):
+        await lose_a_line(store, name, f"Her bow is made of pernambuco {name}")
+    assert {hit.conversation for hit in await archive.search("pernambuco")} == {"a", "b", "c"}
+    assert await AsyncArchive(store, owner="eve").search("pernambuco") == []
+    await archive.delete("a")
+    await archive.redact("b", (await archive.history("b"))[0].id)
+    assert [hit.text for hit in await archive.search("pernambuco")] == ["Her bow is made of pernambuco c"]
+
+
+async def test_entries_come_before_the_lines_of_briefs_and_the_limit_holds_for_both(store: Store) -> None:
+    await lose_a_line(store, "a", "pernambuco pernambuco")
+    await AsyncConversation("b", model=AsyncScripted(says("Yes.")), store=store).send("Is pernambuco a wood?")
+    archive = AsyncArchive(store)
+    assert [hit.role for hit in await archive.search("pernambuco")] == ["user", "brief"]
+    assert [hit.role for hit in await archive.search("pernambuco", limit=1)] == ["user"]

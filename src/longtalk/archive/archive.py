@@ -78,23 +78,21 @@ class AsyncArchive(AsyncArchiveReading):
         """Return at most `limit` entries that contain any of the words in `text`, best matches first.
 
         Text in double quotes is searched as a phrase. With `conversation`, only that conversation is searched. The
-        entries are then followed by lines that the app wrote into its brief and that are no longer there, with the role
+        entries are followed by lines that the app wrote into a brief and that are no longer there, with the role
         "brief".
         """
         terms = parse_terms(text)
         found: list[SearchHit] = await call_store(
             self.store, lambda: self.store.candidates(self.owner, terms, limit, conversation=conversation)
         )
-        if conversation is None or not terms or len(found) >= limit:
+        if not terms or len(found) >= limit:
             return found
-        from longtalk.archive.brief_lines import search_app_lines
-        from longtalk.memory.brief.record import KIND
+        from longtalk.archive.brief_lines import find_app_lines
 
-        records: list[tuple[str, PlacedRecord]] = []
-        for head in await self._call(self.store.branches, conversation):
-            placed = await self._call(self.store.records, conversation, head.branch, KIND)
-            records += [(head.branch, each) for each in placed]
-        return [*found, *search_app_lines(conversation, records, terms, limit - len(found))]
+        lines: list[SearchHit] = await call_store(
+            self.store, lambda: find_app_lines(self.store, self.owner, terms, limit - len(found), conversation)
+        )
+        return [*found, *lines]
 
     # Figures and checks
 

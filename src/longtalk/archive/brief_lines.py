@@ -1,58 +1,53 @@
-"""Search the lines that the app wrote into a brief and that are no longer in it.
-
-A search finds a line of the model in the answer whose card states it. A line of the app is in no entry, only in brief
-records.
-"""
+"""Search the lines that the app wrote into briefs and that are no longer in them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
-from longtalk.memory.brief.apply import list_line_ids
-from longtalk.memory.brief.edits import list_removed_lines
+from longtalk.memory.brief.app_lines import KIND, ROLE, AppLines, has_left
 from longtalk.memory.brief.lines import Line
-from longtalk.memory.brief.record import BriefRecord
+from longtalk.memory.brief.record import read_brief_record_at
 from longtalk.stores._words import normalize_words
-from longtalk.stores.base import PlacedRecord, SearchHit
+from longtalk.stores.base import PlacedRecord, SearchHit, Store
 from longtalk.stores.in_memory import rank_hits
 from longtalk.transcript.standing import read_record
 
-ROLE = "brief"
-"""The role of a search hit that is a line of a brief."""
 
-
-def search_app_lines(
-    conversation: str, records: Sequence[tuple[str, PlacedRecord]], terms: Collection[str], limit: int
+def find_app_lines(
+    store: Store, owner: str, terms: Collection[str], limit: int, conversation: str | None
 ) -> list[SearchHit]:
     """Return at most `limit` lines of the app that are no longer in a brief and contain any of the terms, best first.
 
-    `records` has all brief records of a conversation with their branches; the records of each branch are in order,
-    oldest first.
+    With `conversation`, search only the briefs of that conversation. A line is found once in each conversation.
     """
-    hits: dict[str, SearchHit] = {}
-    for branch in dict.fromkeys(name for name, _ in records):
-        placed = [each for name, each in records if name == branch]
-        for line, found in _list_app_lines(placed):
-            hit = SearchHit(
-                conversation=conversation,
-                branch=branch,
-                position=max(0, found.position),
-                entry=found.record.entry,
-                role=ROLE,
-                at=line.at,
-                text=line.text,
-            )
-            hits.setdefault(line.id, hit)
+    hits: dict[tuple[str, str], SearchHit] = {}
+    for name in store.conversations_with(owner, KIND) if conversation is None else [conversation]:
+        for each in store.branches(owner, name):
+            for line, placed in _list_lines(store, owner, name, each.branch):
+                hit = SearchHit(
+                    conversation=name,
+                    branch=each.branch,
+                    position=max(0, placed.position),
+                    entry=placed.record.entry,
+                    role=ROLE,
+                    at=line.at,
+                    text=line.text,
+                )
+                hits.setdefault((name, line.id), hit)
     return rank_hits([(hit, normalize_words(hit.text)) for hit in hits.values()], terms, limit)
 
 
-def _list_app_lines(placed: Sequence[PlacedRecord]) -> Iterator[tuple[Line, PlacedRecord]]:
-    """Yield the lines of the app that are no longer in the brief of a branch, each with the record that dropped it.
+def _list_lines(store: Store, owner: str, conversation: str, branch: str) -> Iterator[tuple[Line, PlacedRecord]]:
+    """Yield the lines of the app that have left the brief of a branch, each with the record that says so.
 
     Lines that the app has revoked are not yielded.
     """
-    read = [(each, record) for each in placed if (record := read_record(each.record, BriefRecord)) is not None]
-    revoked = frozenset(read[-1][1].content.revoked) if read else frozenset[str]()
-    for line in list_removed_lines(record for _, record in read):
-        if not line.entry and not revoked.intersection(list_line_ids(line)):
-            yield line, next(each for each, record in reversed(read) if line in record.dropped)
+    head = store.head(owner, conversation, branch)
+    if head is None or all(each.record.kind != KIND for each in head.records):
+        return
+    content = read_brief_record_at((each.record for each in head.records), head.size).content
+    lines: dict[str, tuple[Line, PlacedRecord]] = {}
+    for placed in store.records(owner, conversation, branch, KIND):
+        change = read_record(placed.record, AppLines) or AppLines()
+        lines |= {line.id: (line, placed) for line in (*change.removed, *change.fell)}
+    yield from (found for found in lines.values() if has_left(found[0], content))

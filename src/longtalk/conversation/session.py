@@ -52,15 +52,22 @@ class AsyncBranchSession:
         self._jobs.start(partial(summarise, self._branch.get_branch(self._writer.branch), summarizer, claim))
 
     async def build_index(self, before: Transcript, message: str, config: Recall, *, at: int) -> RecallIndex:
-        """Return a recall index of the entries on the branch."""
-        from longtalk.memory.recall.search import index_store
+        """Return a recall index of the entries on the branch, and of the app's lines that fell out of its brief."""
+        from longtalk.memory.brief import app_lines
+        from longtalk.memory.recall.search import add_fallen_lines, index_store
 
         branch, size = self._branch, before.size
         names = (branch.owner, branch.conversation, branch.branch)
-        index: RecallIndex = await call_store(
-            branch.store, lambda: index_store(branch.store, *names, size, message, config, now=at)
-        )
-        return index
+
+        def build() -> RecallIndex:
+            index = index_store(branch.store, *names, size, message, config, now=at)
+            if any(record.kind == app_lines.KIND for record in before.records):
+                placed = branch.store.records(*names, app_lines.KIND)
+                add_fallen_lines(index, before, [each.record for each in placed])
+            return index
+
+        found: RecallIndex = await call_store(branch.store, build)
+        return found
 
     def make_checkpoint(self, transcript: Transcript) -> None:  # noqa: ARG002
         """Return None, because the store has all that is needed to resume the turn."""

@@ -270,6 +270,10 @@ class Store(Protocol):
         """
         ...
 
+    def conversations_with(self, owner: str, kind: str) -> list[str]:
+        """Return the ids of the owner's conversations that have a branch whose head includes a record of this kind."""
+        ...
+
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
     ) -> list[SearchHit]:

@@ -111,6 +111,12 @@ class TreeStore(ClosedOnExit, ABC):
             infos = [info for info in infos if (-info.updated, info.id) > (-after[0], after[1])]
         return heapq.nsmallest(max(0, limit), infos, key=lambda info: (-info.updated, info.id))
 
+    def conversations_with(self, owner: str, kind: str) -> list[str]:
+        def has_kind(name: str, tree: ConversationTree) -> tuple[str, bool]:
+            return name, any(tree.records(head.branch, kind) for head in tree.branches())
+
+        return [name for name, found in self._use_trees(owner, has_kind) if found]
+
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None
     ) -> list[SearchHit]:

@@ -26,6 +26,7 @@ class RecordKind(msgspec.Struct, frozen=True, kw_only=True):
 
 KINDS = (
     RecordKind(name="anchor", newest_only=True, may_discard_replaced=True, quotes_entries=False),
+    RecordKind(name="app_lines", newest_only=True, own_branch_only=True),
     RecordKind(name="aside"),
     RecordKind(name="attempt", newest_only=True),
     RecordKind(name="epoch", newest_only=True, own_branch_only=True),

@@ -603,18 +603,49 @@ def test_data_is_never_on_another_entry_than_its_own(store: Store) -> None:
     assert [(each.text, each.meta) for each in said if each.meta] == [("z", {"of": "z"})]
 
 
-def test_a_line_of_the_app_that_fell_out_of_the_brief_is_found(store: Store) -> None:
-    schema = Schema((Field("facts", cap=1),))
-    policy = Memory(brief=Brief(schema=schema), recall=0)
-    talk = Conversation("c", model=Scripted(says("Hello.")), store=store, policy=policy)
-    talk.send("Hi.", brief={"facts": "Her bow is made of pernambuco"})
-    archive = Archive(store)
-    assert archive.search("pernambuco", conversation="c") == []
+def lose_a_line(store: Store, conversation: str, line: str) -> Conversation[Any]:
+    """Make a conversation in whose brief a line of the app had to make room for another one."""
+    policy = Memory(brief=Brief(schema=Schema((Field("facts", cap=1),))), recall=0)
+    talk = Conversation(conversation, model=Scripted(says("Hello.")), store=store, policy=policy)
+    talk.send("Hi.", brief={"facts": line})
     talk.brief.add("facts", "Her strings are made of gut")
-    (hit,) = archive.search("pernambuco", conversation="c")
+    return talk
+
+
+@pytest.mark.parametrize("where", ["c", None])
+def test_a_line_of_the_app_that_fell_out_of_the_brief_is_found(store: Store, where: str | None) -> None:
+    archive = Archive(store)
+    talk = lose_a_line(store, "c", "Her bow is made of pernambuco")
+    (hit,) = archive.search("pernambuco", conversation=where)
     assert (hit.conversation, hit.branch, hit.role, hit.text) == ("c", "main", "brief", "Her bow is made of pernambuco")
     assert hit.entry in [each.id for each in archive.history("c")]
-    assert archive.search("gut", conversation="c") == []
+    assert archive.search("gut", conversation=where) == []
     (line,) = talk.brief.archived()
     talk.brief.revoke(line.id)
-    assert archive.search("pernambuco", conversation="c") == []
+    assert archive.search("pernambuco", conversation=where) == []
+
+
+def test_a_fallen_line_that_the_app_states_again_is_not_found(store: Store) -> None:
+    talk = lose_a_line(store, "c", "Her bow is made of pernambuco")
+    talk.brief.set("facts", "Her bow is made of pernambuco")
+    assert Archive(store).search("pernambuco") == []
+    assert [hit.text for hit in Archive(store).search("gut")] == ["Her strings are made of gut"]
+
+
+def test_fallen_lines_are_gone_after_a_deletion_or_redaction(store: Store) -> None:
+    archive = Archive(store)
+    for name in ("a", "b", "c"):
+        lose_a_line(store, name, f"Her bow is made of pernambuco {name}")
+    assert {hit.conversation for hit in archive.search("pernambuco")} == {"a", "b", "c"}
+    assert Archive(store, owner="eve").search("pernambuco") == []
+    archive.delete("a")
+    archive.redact("b", (archive.history("b"))[0].id)
+    assert [hit.text for hit in archive.search("pernambuco")] == ["Her bow is made of pernambuco c"]
+
+
+def test_entries_come_before_the_lines_of_briefs_and_the_limit_holds_for_both(store: Store) -> None:
+    lose_a_line(store, "a", "pernambuco pernambuco")
+    Conversation("b", model=Scripted(says("Yes.")), store=store).send("Is pernambuco a wood?")
+    archive = Archive(store)
+    assert [hit.role for hit in archive.search("pernambuco")] == ["user", "brief"]
+    assert [hit.role for hit in archive.search("pernambuco", limit=1)] == ["user"]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from longtalk.errors import InputError
+from longtalk.memory.brief.app_lines import with_app_lines
 from longtalk.memory.brief.apply import apply, list_line_ids
 from longtalk.memory.brief.lines import BriefContent, Line, make_line_id, normalize, render_brief
 from longtalk.memory.brief.operations import MAX_TEXTS, Operation
@@ -41,7 +42,8 @@ def edit_brief(transcript: Transcript, changes: Sequence[Operation], config: Bri
         raise InputError(f"{' '.join(applied.refused[:_MAX_REASONS])}{more} The fields are {names}.")
     if applied.content == record.content:
         return transcript
-    return with_brief_record(transcript, _remove_lines(record, applied.removed, applied.content, applied.dropped))
+    edited = with_brief_record(transcript, _remove_lines(record, applied.removed, applied.content, applied.dropped))
+    return with_app_lines(edited, applied.dropped, applied.removed)
 
 
 def revoke_line(

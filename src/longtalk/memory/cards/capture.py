@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from longtalk._util import json_bytes
+from longtalk.memory.brief.app_lines import with_app_lines
 from longtalk.memory.brief.apply import apply
 from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.operations import Operation, parse_operations, to_list
@@ -178,7 +179,8 @@ def _apply_changes(
         asks=0 if covers else record.asks,
         dropped=(*already_dropped, *applied.removed, *applied.dropped),
     )
-    return with_brief_record(transcript, record), True
+    changed = with_brief_record(transcript, record)
+    return with_app_lines(changed, applied.dropped, applied.removed, merge=True), True
 
 
 def _with_origins(lines: Sequence[Line], record: BriefRecord, transcript: Transcript) -> Sequence[Line]:

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+from longtalk.memory.brief.app_lines import KIND as APP_LINES
+from longtalk.memory.brief.app_lines import ROLE, AppLines, list_fallen
+from longtalk.memory.brief.record import read_brief_record
 from longtalk.memory.recall.candidates import index_candidates
 from longtalk.memory.recall.config import TAG, Recall, Recalled
 from longtalk.memory.recall.excerpt import render_hits, select_hits
-from longtalk.memory.recall.index import RankedHits, RecallIndex
+from longtalk.memory.recall.index import RankedHits, RecallIndex, Unit
 from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
 from longtalk.memory.recall.protocol import Matches, SearchableStore, SearchTerm
 from longtalk.memory.recall.ranking import rank
@@ -21,6 +24,7 @@ from longtalk.memory.recall.scan import TranscriptScan
 from longtalk.memory.recall.units import escape_tags, to_unit
 from longtalk.tokens import Counter
 from longtalk.transcript.pack import Entry, Pack
+from longtalk.transcript.standing import Record, read_record
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires.text import wrap_in_tag
 
@@ -58,10 +62,25 @@ def index_transcript(transcript: Transcript, message: str, config: Recall, *, no
     """
     if not config.meaning:
         most = _get_max_candidates(config)
-        return index_candidates(TranscriptScan(transcript), message, now=now, most=most, to_unit=to_unit)
+        found = index_candidates(TranscriptScan(transcript), message, now=now, most=most, to_unit=to_unit)
+        add_fallen_lines(found, transcript, [each for each in transcript.records if each.kind == APP_LINES])
+        return found
     index, rest, crc = transcript.pack.grow(transcript.fresh)
     pack = Pack(index, bytes(transcript.pack.array)[:-1] + rest, crc)
     return _INDEX_CACHE.take(("state", *pack.index.turns[:1], ""), pack, to_unit, transcript.position)
+
+
+def add_fallen_lines(index: RecallIndex, transcript: Transcript, records: Sequence[Record]) -> None:
+    """Add the lines of the app that fell out of the brief to an index. They get negative positions.
+
+    `records` has the records of the app's lines, oldest first. An index for recall by meaning is not changed, because
+    it is cached for later turns, in which the lines may be revoked.
+    """
+    if not records or isinstance(index, CachedIndex):
+        return
+    changes = [change for record in records if (change := read_record(record, AppLines)) is not None]
+    for i, line in enumerate(list_fallen(changes, read_brief_record(transcript).content), 1):
+        index.add(Unit(-i, ROLE, escape_tags(line.text), line.at // 1000), follows=False)
 
 
 def _get_max_candidates(config: Recall) -> int:

@@ -26,6 +26,7 @@ from longtalk.stores.redis.tree import (
     Keys,
     Tree,
     decode_head,
+    decode_location,
     decode_locations,
     decode_meta,
     decode_name,
@@ -310,6 +311,20 @@ class Reader:
     def _read_trees(self, owner: str, names: Sequence[str]) -> list[Tree | None]:
         keys = [self._get_keys(owner, name).conversation for name in names]
         return [decode_tree(fields) for fields in self._client.scatter([Command("HGETALL", (), [key]) for key in keys])]
+
+    def conversations_with(self, owner: str, kind: str) -> list[str]:
+        names = self._lists.list_ids(owner)
+        trees = zip(names, self._read_trees(owner, names), strict=True)
+        numbers = {name: [n for each in tree.branches.values() for n in each.records] for name, tree in trees if tree}
+        numbers = {name: each for name, each in numbers.items() if each}
+        locations = self._client.scatter(
+            [Command("HMGET", each, [self._get_keys(owner, name).locations]) for name, each in numbers.items()]
+        )
+        return [
+            name
+            for name, values in zip(numbers, locations, strict=True)
+            if any(value and decode_location(b"0", value).kind == kind for value in values)
+        ]
 
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None

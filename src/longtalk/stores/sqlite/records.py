@@ -24,6 +24,14 @@ from longtalk.stores.sqlite.paths import read_path
 from longtalk.transcript.record_kinds import KINDS, kind_of
 from longtalk.transcript.transcript import Record
 
+# A record that quotes entries must have a row, in which a redaction finds it.
+_DISCARDABLE = tuple(
+    kind
+    for kind in KINDS
+    if kind.newest_only and kind.may_discard_replaced and not kind.own_branch_only and not kind.quotes_entries
+)
+"""The kinds whose records the row of a branch may contain."""
+
 decode_record = msgspec.msgpack.Decoder(Record).decode
 _decode_pairs = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -39,7 +47,16 @@ _WITH_LATEST = """
 SELECT id, segment, size, records, latest FROM branches
 WHERE conversation = ? AND name IS NOT ? AND latest IS NOT NULL
 """
-
+_CONVERSATIONS_WITH = """
+SELECT c.name FROM conversations c WHERE c.owner = ?1 AND EXISTS (
+    SELECT 1 FROM branches b, json_each(b.records) j JOIN records r ON r.id = j.value
+    WHERE b.conversation = c.id AND r.kind = ?2
+)
+"""
+_LATEST_OF_OWNER = """
+SELECT c.name, b.latest FROM conversations c JOIN branches b ON b.conversation = c.id
+WHERE c.owner = ? AND b.latest IS NOT NULL
+"""
 
 RECORD_ROWS = """
 CASE b.records WHEN '[]' THEN NULL ELSE (
@@ -106,6 +123,15 @@ def read_all_records(
         found += db.execute(sql, (segment, stop, kind)).fetchall()
     newest = [placed for placed in decode_latest(latest) if kind in (None, placed.record.kind)]
     return [*(PlacedRecord(decode_record(data), position) for _, position, data in sorted(found)), *newest]
+
+
+def list_conversations_with(db: Database, owner: str, kind: str) -> list[str]:
+    """Return the conversations that have a record of this kind in a head. See `Store.conversations_with`."""
+    names = [name for (name,) in db.execute(_CONVERSATIONS_WITH, (owner, kind))]
+    if kind_of(kind) in _DISCARDABLE:
+        rows = db.execute(_LATEST_OF_OWNER, (owner,))
+        names += [name for name, latest in rows if any(each.record.kind == kind for each in decode_latest(latest))]
+    return list(dict.fromkeys(names))
 
 
 def count_latest(db: Database, conversation: int) -> int:
@@ -213,6 +239,4 @@ def _find_first_for_branch(records: Sequence[PlacedRecord], size: int) -> int:
 
 def _is_discardable(placed: PlacedRecord) -> bool:
     """Return whether a record is useless to every branch once a newer one of its kind replaces it."""
-    kind = kind_of(placed.record.kind)
-    # A record that quotes entries must have a row, in which a redaction finds it.
-    return kind.newest_only and kind.may_discard_replaced and not kind.own_branch_only and not kind.quotes_entries
+    return kind_of(placed.record.kind) in _DISCARDABLE

@@ -45,7 +45,7 @@ from longtalk.stores.sqlite.commit import apply_commit
 from longtalk.stores.sqlite.conversations import list_conversations, read_info
 from longtalk.stores.sqlite.database import Database, File, Synchronous, acquire_file, release_file
 from longtalk.stores.sqlite.paths import read_pack, read_path, read_ranges
-from longtalk.stores.sqlite.records import read_all_records
+from longtalk.stores.sqlite.records import list_conversations_with, read_all_records
 from longtalk.stores.sqlite.remove import delete_conversation, find_entry_keys, redact_entry
 from longtalk.stores.sqlite.search import find_candidates, find_matches, index_batch, is_stale, make_scope
 from longtalk.stores.sqlite.turns import join_turns, read_manifests, read_turns
@@ -193,6 +193,9 @@ class SQLite(ClosedOnExit):
     ) -> list[ConversationInfo]:
         wanted = meta_from_json(to_ascii_json(meta or {}))
         return self._file.read(lambda db: list_conversations(db, owner, limit, after, wanted))
+
+    def conversations_with(self, owner: str, kind: str) -> list[str]:
+        return self._file.read(lambda db: list_conversations_with(db, owner, kind))
 
     def candidates(
         self, owner: str, terms: Collection[str], limit: int, *, conversation: str | None = None

@@ -244,3 +244,34 @@ def an_obsolete_record_can_still_be_read(harness: Harness) -> None:
     assert_equal(
         (conversation.list_records("brief"), conversation.list_records("pins")), ([("note", 0)], [("pins", 1)])
     )
+
+
+@case
+def conversations_are_found_by_the_kinds_of_their_records(harness: Harness) -> None:
+    store = harness.store
+
+    def find(kind: str = "app_lines") -> list[str]:
+        return sorted(store.conversations_with(harness.owner, kind))
+
+    for name in ("main", "fork", "none", "gone"):
+        harness.conversation(name).say("a", "b")
+    other = harness.conversation("other", owner=harness.other)
+    other.say("a")
+    other.write(records=(other.make_record("app_lines", "theirs", 0),))
+    main, fork, gone = (harness.conversation(name) for name in ("main", "fork", "gone"))
+    for i, each in enumerate((main, gone, main)):
+        each.write(records=(each.make_record("app_lines", f"{i}", 1), each.make_record("meter", f"{i}", 1)))
+    fork.say("x", branch="x", source=(MAIN, 1))
+    fork.write("x", records=(fork.make_record("app_lines", "own", 1, branch="x"),))
+    assert_equal(find(), ["fork", "gone", "main"])
+    assert_equal(find("meter"), ["gone", "main"], "a kind whose replaced records may be discarded")
+    assert_equal(find("unknown"), [])
+    assert_equal(main.list_records("app_lines"), [("0", 1), ("2", 1)], "replaced records, which a store keeps")
+    store.delete(harness.owner, "gone")
+    assert_equal(find(), ["fork", "main"], "the conversations after a deletion")
+    fork.write("x", cut=1)
+    assert_equal(find(), ["main"], "the conversations after the record's entry was cut off")
+    store.redact(harness.owner, "main", main.entries()[0].id, b'{"role":"user","content":"redacted"}')
+    assert_equal(find(), [], "the conversations after a redaction")
+    assert_equal(find("meter"), ["main"], "a kind that can't quote entries, after a redaction")
+    assert_equal(main.list_records("app_lines"), [], "the records after a redaction")

@@ -1,0 +1,21 @@
+-- Know the kind of records that has the lines of the app that left a brief, and find the conversations that have them.
+
+CREATE OR REPLACE FUNCTION {s}.replaced() RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT ARRAY[
+        'anchor', 'app_lines', 'attempt', 'epoch', 'excluded', 'handle', 'memory', 'meter', 'pins', 'receipt',
+        'settings', 'suffix', 'summary', 'window'
+    ]
+$$;
+CREATE OR REPLACE FUNCTION {s}.alone() RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT ARRAY['app_lines', 'epoch', 'excluded', 'memory', 'pins', 'settings']
+$$;
+
+-- Return the names of the conversations that have a branch whose head includes a record of this kind.
+CREATE FUNCTION {s}.conversations_with(_owner text, _kind text) RETURNS SETOF text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    PERFORM {s}.ask(_owner);
+    RETURN QUERY SELECT c.name FROM {s}.conversations c WHERE c.owner = _owner AND EXISTS (
+        SELECT FROM {s}.branches b JOIN {s}.records r ON r.id = ANY (b.records)
+        WHERE b.conversation = c.id AND r.kind = _kind
+    );
+END $$;
