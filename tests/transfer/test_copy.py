@@ -8,6 +8,7 @@ from itertools import count, product
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 from hypothesis import strategies as st
@@ -456,6 +457,29 @@ def test_a_conversation_deleted_during_the_copy_is_ignored(make: Make) -> None:
     done = Archive(forgetful).copy_to(target)
     assert done.ids == ["lesson"]
     assert done.left == []
+
+
+def fork_at_each_message(store: Store, forks: int) -> None:
+    """Make a conversation in which a branch forks off after each turn."""
+    talk = Conversation("c", model=Scripted(*[says("Good.")] * (2 * forks)), store=store)
+    replies = [talk.send(f"Message {i}") for i in range(forks)]
+    for i, reply in enumerate(replies):
+        talk.fork(reply.turn_id, name=f"branch {i}").send("Another one")
+
+
+def test_the_statements_for_a_copy_grow_with_the_number_of_branches(make: Make) -> None:
+    counts: list[int] = []
+    for forks in (10, 20, 40):
+        source, target = make("memory"), make("sqlite")
+        fork_at_each_message(source, forks)
+        statements: list[object] = []
+        assert isinstance(target, SQLite)
+        db: Any = target._file.db
+        db.trace_v2(apsw.SQLITE_TRACE_STMT, statements.append)
+        assert Archive(source).copy_to(target).count("new") == 1
+        db.trace_v2(0, None)
+        counts.append(len(statements))
+    assert counts[2] - counts[1] < 2.2 * (counts[1] - counts[0])
 
 
 @pytest.mark.parametrize("kind", ["postgres", "redis"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from longtalk.stores.base import PlacedRecord
@@ -85,25 +86,40 @@ def _merge_queues(queues: Mapping[str, Sequence[_RecordToWrite]]) -> list[tuple[
     """Merge queues of records into one order in which each record occurs once, paired with a branch that has it.
 
     The order within each queue is kept. If two queues have the same records in different orders, the order of the first
-    queue is used.
+    queue is used. The time grows with the total length of the queues.
     """
-    remaining = {name: list(reversed(queue)) for name, queue in queues.items()}
-    occurrences = Counter(record for queue in queues.values() for record in queue)
-    is_next: Counter[_RecordToWrite] = Counter(queue[-1] for queue in remaining.values() if queue)
+    names, lists = list(queues), list(queues.values())
+    holders: dict[_RecordToWrite, list[int]] = {}
+    for i, queue in enumerate(lists):
+        for record in queue:
+            holders.setdefault(record, []).append(i)
+    next_index = [0] * len(lists)
+    is_next: Counter[_RecordToWrite] = Counter()
+    ready: list[int] = []  # a heap: for each record that is next in every queue that has it, the first of these queues
+    taken: set[_RecordToWrite] = set()
+
+    def find_next(i: int) -> None:
+        while next_index[i] < len(lists[i]) and lists[i][next_index[i]] in taken:
+            next_index[i] += 1
+        if next_index[i] < len(lists[i]):
+            record = lists[i][next_index[i]]
+            is_next[record] += 1
+            if is_next[record] == len(holders[record]):
+                heappush(ready, holders[record][0])
+
+    for i in range(len(lists)):
+        find_next(i)
     merged: list[tuple[str, _RecordToWrite]] = []
-    while any(remaining.values()):
-        # Take a record that is next in every queue that has it. If there is none, take the next of the first queue.
-        name = next(
-            (name for name, queue in remaining.items() if queue and is_next[queue[-1]] == occurrences[queue[-1]]),
-            next(name for name, queue in remaining.items() if queue),
-        )
-        record = remaining[name][-1]
-        merged.append((name, record))
-        for queue in remaining.values():
-            if queue and queue[-1] == record:
-                queue.pop()
-                if queue:
-                    is_next[queue[-1]] += 1
-            elif record in queue:
-                queue.remove(record)
+    first = 0
+    while len(merged) < len(holders):
+        while next_index[first] == len(lists[first]):
+            first += 1
+        # If no record is ready, take the next of the first queue.
+        chosen = heappop(ready) if ready else first
+        record = lists[chosen][next_index[chosen]]
+        merged.append((names[chosen], record))
+        taken.add(record)
+        for i in holders[record]:
+            if lists[i][next_index[i]] == record:
+                find_next(i)
     return merged

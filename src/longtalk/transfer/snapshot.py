@@ -23,6 +23,9 @@ from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.transcript import Turn, now
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport, expand_branch, split_branches
 
+_PROBES = 16
+"""The number of entries to look at in one read, to find how many entries a branch shares with others."""
+
 
 class Snapshot:
     """A conversation with everything that a store keeps about it, read from a store or made from an export."""
@@ -157,17 +160,21 @@ def _find_shared_start(
 ) -> tuple[int, BranchPart | None]:
     """Return how many entries a branch begins with that were read already, and a branch that has them.
 
-    `known` has a branch for each entry that was read. Branches that part stay apart, so the place is found by halving;
-    reading each branch whole would take the square of their number in a tree that forks at each message.
+    `known` has a branch for each entry that was read. Branches that part stay apart, so the place is found by looking
+    at a few entries; reading each branch whole would take the square of their number in a tree that forks at each
+    message.
     """
     low, high, found = 0, head.size if known else 0, None
     while low < high:
-        middle = (low + high) // 2
-        (entry,) = store.read(owner, conversation, head.branch, middle, middle + 1).entries()
-        if (part := known.get(entry.id)) is not None:
-            low, found = middle + 1, part
-        else:
-            high = middle
+        # Each read may be a round trip to a server, so one read looks at several entries.
+        probes = range(low, high, max(1, (high - low) // _PROBES))
+        picked = store.pick(owner, conversation, head.branch, [(i, i + 1) for i in probes])
+        parts = [known.get(entry.id) for (entry,) in picked]
+        shared = next((i for i, part in enumerate(parts) if part is None), len(parts))
+        if not shared:
+            break
+        low, found = probes[shared - 1] + 1, parts[shared - 1]
+        high = probes[shared] if shared < len(parts) else high
     if found is None:
         return 0, None
     # A branch that forks inside a turn and continues the turn has other entries with the same ids.

@@ -200,7 +200,9 @@ def store_records(
     shared = False
     path = [tip]
     if as_rows:
-        lowest = min(placed.position for placed, _ in as_rows)
+        # No other branch sees a record of a kind that is for its own branch only.
+        visible = [placed.position for placed, _ in as_rows if not kind_of(placed.record.kind).own_branch_only]
+        lowest = min(visible, default=size)
         shared = lowest < tip.start or last_fork > lowest
         if shared:
             move_latest_to_rows(db, conversation, skip=commit.branch)

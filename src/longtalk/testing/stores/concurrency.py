@@ -190,6 +190,7 @@ def _list_store_calls(harness: Harness, id: str, turn: str) -> dict[str, Callabl
         "branches": lambda owner: store.branches(owner, id),
         "info": lambda owner: store.info(owner, id),
         "conversations": lambda owner: store.conversations(owner, meta={"a": 1}),
+        "conversations_with": lambda owner: store.conversations_with(owner, "brief"),
         "candidates": lambda owner: [
             *store.candidates(owner, ["secret"], 9),
             *store.candidates(owner, ["secret"], 9, conversation=id),

@@ -10,6 +10,20 @@ CREATE OR REPLACE FUNCTION {s}.alone() RETURNS text[] LANGUAGE sql IMMUTABLE PAR
     SELECT ARRAY['app_lines', 'epoch', 'excluded', 'memory', 'pins', 'settings']
 $$;
 
+-- No other branch sees a record of a kind that is for its own branch only, so the other heads needn't be refreshed. This
+-- changes one line of the function `write`.
+DO $$
+DECLARE
+    old text := 'shared := shared OR at_place < new_base OR at_place < forked;';
+    new text := 'shared := shared OR of_kind <> ALL ({s}.alone()) AND (at_place < new_base OR at_place < forked);';
+    body text := pg_get_functiondef('{s}.write'::regproc);
+BEGIN
+    IF strpos(body, old) = 0 THEN
+        RAISE 'the function write of this schema is not the expected one';
+    END IF;
+    EXECUTE replace(body, old, new);
+END $$;
+
 -- Return the names of the conversations that have a branch whose head includes a record of this kind.
 CREATE FUNCTION {s}.conversations_with(_owner text, _kind text) RETURNS SETOF text LANGUAGE plpgsql STABLE AS $$
 BEGIN
