@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from longtalk import Conversation, InputError, LongtalkError
 from longtalk._sync.archive.archive import Archive
+from longtalk.branches.rebuild import FOR_SUMMARY, NO_CALL, NOT_ENDED, SentRequest
 from longtalk.policies import (
     Combine,
     Compactor,
@@ -21,13 +22,17 @@ from longtalk.policies import (
     Memory,
     OverTokens,
     ReplaceOldest,
+    Summarize,
     TokenBudget,
 )
 from longtalk.policies.encoding import decode_policy, encode_policy
+from longtalk.stores.base import Commit
 from longtalk.stores.in_memory import InMemory
 from longtalk.stores.jsonl import JSONL
 from longtalk.stores.sqlite import SQLite
 from longtalk.testing import Scripted, says
+from longtalk.testing.stores.harness import make_message
+from longtalk.transcript.transcript import Turn, link_entries
 from longtalk.wires import WIRES
 from tests.policies.drawn import policies
 from tests.support.properties import examples
@@ -249,3 +254,31 @@ def test_settings_and_requests_go_along_with_a_copy_and_settings_with_an_export(
     assert Archive(copied).settings("talk") == archive.settings("talk") == Archive(loaded).settings("talk")
     assert Archive(copied).request("talk", turn) == archive.request("talk", turn)
     assert "imported" in Archive(loaded).request("talk", turn)[0].problem
+
+
+def test_a_turn_without_a_model_call_says_so() -> None:
+    store = InMemory()
+    talk = Conversation("talk", model=Scripted(), store=store)
+    talk.append([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good morning."}])
+    (request,) = talk.request(talk.history()[0].id.partition("-")[0])
+    assert (request.body, request.problem) == (None, NO_CALL)
+
+
+def test_a_turn_whose_process_was_killed_says_so() -> None:
+    store = InMemory()
+    entries = link_entries(None, "t", 0, [make_message("Hello")])
+    store.write("", "talk", Commit(expect=0, entries=entries, turn=Turn("t", "running", "openai:x", 1), at=1))
+    (request,) = Archive(store).request("talk", "t")
+    assert (request.model, request.body, request.problem) == ("openai:x", None, NOT_ENDED)
+
+
+def test_the_request_for_a_summary_is_listed_with_its_turn() -> None:
+    provider = Scripted(*[says("Bread. " * 300)] * 3, says("They talk about bread."), *[says("Good.")] * 2)
+    policy = Summarize(over=1_500, to=900, background=False)
+    with Conversation("talk", model=provider, store=InMemory(), policy=policy) as talk:
+        turns = [talk.send(f"What is bread made of, number {i}?").turn_id for i in range(5)]
+        requests = [talk.request(turn) for turn in turns]
+    assert sum(map(len, requests)) == len(provider.requests)
+    assert [each[1:] for each in requests if len(each) > 1] == [
+        [SentRequest(model="scripted:model", body=None, problem=FOR_SUMMARY)]
+    ]

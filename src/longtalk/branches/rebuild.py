@@ -27,17 +27,19 @@ from longtalk.branches.settings import (
 from longtalk.context.compose import compose
 from longtalk.context.epochs import Epoch, TurnSuffix
 from longtalk.errors import NotFound
+from longtalk.memory.summary import Summary
 from longtalk.stores.base import MAIN, Store
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.standing import Record, Standing, read_record
-from longtalk.transcript.transcript import Transcript
+from longtalk.transcript.transcript import Transcript, Turn, now
 from longtalk.turn.sent import StoredCall, digest_body, digest_epoch
 from longtalk.wires import WIRES
 from longtalk.wires.protocol import Preamble, Quirks
 
-NOT_STORED = (
-    "How it was sent is not stored: the turn was imported, was made by an earlier version, or its process was killed."
-)
+NO_CALL = "No model was called in this turn: its messages were imported or appended."
+NOT_ENDED = "The turn is running, or its process was killed before it was stored how the turn was sent."
+NOT_STORED = "How it was sent is not stored: the turn was imported, or made by an earlier version."
+FOR_SUMMARY = "It asked for a summary. Such requests are not rebuilt."
 _CHANGED = (
     "What is stored does not yield the same bytes: an entry was redacted, or another version of longtalk has sent it."
 )
@@ -84,7 +86,7 @@ def read_settings(store: Store, owner: str, conversation: str, branch: str = MAI
 def rebuild_turn(store: Store, owner: str, conversation: str, turn: str, branch: str = MAIN) -> list[SentRequest]:
     """Return the requests of a turn, in order: the bytes of each, or the reason why they can't be rebuilt.
 
-    Raises `NotFound` if no branch has the turn.
+    Requests for summaries come last. Raises `NotFound` if no branch has the turn.
     """
     names = [head.branch for head in store.branches(owner, conversation)]
     first: list[SentRequest] | None = None
@@ -98,18 +100,39 @@ def rebuild_turn(store: Store, owner: str, conversation: str, turn: str, branch:
             manifest = typed_json.decode(store.manifest(owner, conversation, turn) or b"{}", _Manifest)
         except ValueError:
             manifest = _Manifest()
+        records = [placed.record for placed in store.records(owner, conversation, name)]
+        summaries = _list_summary_requests([each for _, each in turns], turn, records)
         if not manifest.calls:
-            return [SentRequest(model="", body=None, problem=NOT_STORED)]
+            made = next(each for _, each in turns if each.id == turn)
+            return [SentRequest(model=made.model, body=None, problem=_explain(made)), *summaries]
         size = max(call.size for call in manifest.calls)
         entries = store.read(owner, conversation, name, 0, size).entries()
-        records = [placed.record for placed in store.records(owner, conversation, name)]
         rebuilt = rebuild_requests(turn, manifest, entries, records)
+        first = first or [*rebuilt, *summaries]
         if all(request.body is not None for request in rebuilt):
-            return rebuilt
-        first = first or rebuilt
+            return [*rebuilt, *summaries]
     if first is None:
         raise NotFound(f"Turn {turn!r} of conversation {conversation!r} not found.")
     return first
+
+
+def _explain(turn: Turn) -> str:
+    """Return why it is not known what a turn has sent."""
+    if not turn.model:
+        return NO_CALL
+    return NOT_ENDED if turn.status == "running" else NOT_STORED
+
+
+def _list_summary_requests(turns: Sequence[Turn], turn: str, records: Sequence[Record]) -> list[SentRequest]:
+    """Return a request without its bytes for each summary that a model has written between this turn and the next."""
+    index = next(i for i, each in enumerate(turns) if each.id == turn)
+    start, stop = turns[index].started, turns[index + 1].started if index + 1 < len(turns) else now() + 1
+    found = [read_record(record, Summary) for record in records if record.kind == "summary"]
+    return [
+        SentRequest(model=each.model, body=None, problem=FOR_SUMMARY)
+        for each in found
+        if each is not None and each.model and not each.is_brief and start <= each.at < stop
+    ]
 
 
 def rebuild_requests(
