@@ -21,7 +21,7 @@ from longtalk.archive.redaction import REDACTED, replace_content
 from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.expire import expire
 from longtalk.errors import CorruptStore, InputError, NotFound
-from longtalk.stores.base import MAIN, ConversationInfo, DeletionReceipt, PlacedRecord, SearchHit, Store
+from longtalk.stores.base import MAIN, ConversationInfo, DeletionReceipt, SearchHit, Store
 from longtalk.stores.checks import check_parents
 from longtalk.transcript.manifest import read_manifest as read_manifest
 from longtalk.transcript.standing import read_record
