@@ -259,11 +259,16 @@ def test_a_stop_button_in_another_task_stops_the_stream() -> None:
     async def main() -> None:
         stream = AsyncChat(Slow()).stream("x")
 
+        begun, events = asyncio.Event(), list[Any]()
+
         async def read() -> list[Any]:
-            return [event async for event in stream]
+            async for event in stream:
+                events.append(event)
+                begun.set()
+            return events
 
         reader = asyncio.create_task(read())
-        await asyncio.sleep(0.05)
+        await begun.wait()
         await stream.aclose()
         gate.set()
         assert [type(event) for event in await reader] == [Text]
@@ -274,12 +279,13 @@ def test_a_stop_button_in_another_task_stops_the_stream() -> None:
 
 
 def test_a_cancelled_tool_puts_its_things_in_order() -> None:
-    log = []
+    log, begun = [], asyncio.Event()
 
     async def work() -> str:
         """Works."""
         try:
-            await asyncio.sleep(9)
+            begun.set()
+            await asyncio.sleep(60)
         finally:
             await asyncio.sleep(0.01)
             log.append("rolled back")
@@ -294,7 +300,7 @@ def test_a_cancelled_tool_puts_its_things_in_order() -> None:
                     pass
 
         task = asyncio.create_task(read())
-        await asyncio.sleep(0.05)
+        await begun.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

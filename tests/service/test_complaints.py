@@ -279,7 +279,7 @@ def test_12_the_answer_is_there_when_the_user_comes_back(serve: Serve) -> None:
     talk = client.conversations.create()
     with client.responses.create(model="m", input="Count.", conversation=talk.id, stream=True) as events:
         response = next(iter(events)).response.id
-        assert provider.began.wait(10)
+        assert provider.began.wait(60)
     provider.go.set()
     (*_, last) = client.responses.retrieve(response, stream=True)
     assert last.response.output_text == "One two three."

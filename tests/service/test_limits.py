@@ -54,7 +54,7 @@ def test_an_owner_runs_only_so_many_turns_at_once(serve: Serve) -> None:
     provider = Waiting()
     client = serve(settings=Settings(limits=Limits(concurrent_turns=1)), m=provider).client()
     client.responses.create(model="m", input="Count.", background=True)
-    assert provider.began.wait(10)
+    assert provider.began.wait(60)
     with pytest.raises(openai.RateLimitError):
         client.responses.create(model="m", input="Me too.")
     provider.go.set()

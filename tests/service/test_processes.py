@@ -56,7 +56,7 @@ def test_a_stream_can_be_resumed_in_another_process(two: tuple[Served, Served, W
 def test_a_response_can_be_cancelled_in_another_process(two: tuple[Served, Served, Waiting]) -> None:
     one, other, provider = two
     made = one.client().responses.create(model="m", input="Count.", background=True)
-    assert provider.began.wait(10)
+    assert provider.began.wait(60)
     ended = other.client().responses.cancel(made.id)
     assert (ended.status, "One" in ended.output_text) == ("cancelled", True)
 

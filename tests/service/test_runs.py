@@ -40,7 +40,7 @@ def test_a_background_response_is_found_and_cancelled_and_the_chain_goes_on(serv
     client = serve(m=provider).client()
     made = client.responses.create(model="m", input="Count.", background=True)
     assert made.status in ("queued", "in_progress")
-    assert provider.began.wait(10)
+    assert provider.began.wait(60)
     assert client.responses.retrieve(made.id).status == "in_progress"
     ended = client.responses.cancel(made.id)
     assert ended.status == "cancelled"
@@ -56,7 +56,7 @@ def test_a_busy_conversation_is_a_conflict_that_clients_try_again(serve: Serve) 
     client = served.client()
     talk = client.conversations.create()
     client.responses.create(model="m", input="Count.", conversation=talk.id, background=True)
-    assert provider.began.wait(10)
+    assert provider.began.wait(60)
     with pytest.raises(openai.ConflictError) as caught:
         client.responses.create(model="m", input="Me too.", conversation=talk.id)
     assert caught.value.code == "conversation_locked"
@@ -103,7 +103,7 @@ def test_many_equal_requests_at_once_with_a_key_make_one_turn(serve: Serve) -> N
     threads = [threading.Thread(target=ask) for _ in range(20)]
     for thread in threads:
         thread.start()
-    assert provider.began.wait(10)
+    assert provider.began.wait(60)
     provider.go.set()
     for thread in threads:
         thread.join()

@@ -138,7 +138,7 @@ def test_ctrl_c_anywhere_in_a_reading_method_blocks_no_other_thread():
     def read_in_another_thread() -> None:
         thread = threading.Thread(target=talk.texts, daemon=True)
         thread.start()
-        thread.join(2)
+        thread.join(30)
         if thread.is_alive():
             blocked.append(struck.points[-1])
 

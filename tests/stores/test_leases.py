@@ -68,7 +68,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def eventually(true: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not true() and time.monotonic() < end:
         time.sleep(0.005)
     return true()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,11 @@ from tests.support.http_server import HttpHandler, HttpServer
 
 
 class Answer:
-    """One response: a whole body, or `chunks`. `then` is called after the chunks, before the response ends."""
+    """One response: a whole body, or `chunks`.
+
+    `then` is called after the chunks, before the response ends. With `stalls`, nothing follows the chunks until the
+    server is closed.
+    """
 
     def __init__(
         self,
@@ -20,6 +25,7 @@ class Answer:
         chunks: list[bytes] | None = None,
         reset: bool = False,
         then: Callable[[], Any] | None = None,
+        stalls: bool = False,
     ) -> None:
         self.body = body
         self.status = status
@@ -27,6 +33,7 @@ class Answer:
         self.chunks = chunks
         self.reset = reset
         self.then = then
+        self.stalls = stalls
 
 
 class Loopback(HttpServer):
@@ -35,6 +42,7 @@ class Loopback(HttpServer):
     root = "/v1"
 
     def __init__(self) -> None:
+        self._over = threading.Event()
         self.answers: list[Answer] = []
         self.requests: list[bytes] = []
         self.headers: list[dict[str, str]] = []
@@ -62,6 +70,8 @@ class Loopback(HttpServer):
                 self.begin_stream(answer.status, answer.headers)
                 for chunk in answer.chunks:
                     self.send_chunk(chunk)
+                if answer.stalls:
+                    loopback._over.wait()
                 if answer.then:
                     answer.then()
                 if answer.reset:
@@ -70,6 +80,10 @@ class Loopback(HttpServer):
                     self.end_stream()
 
         super().__init__(Handler)
+
+    def __exit__(self, *problem: object) -> None:
+        self._over.set()
+        super().__exit__(*problem)
 
     def say(self, *answers: Answer) -> None:
         self.answers += answers

@@ -777,14 +777,14 @@ def test_a_copy_of_the_process_does_not_keep_the_lock(talk: ConversationDriver):
     def fork(_: object) -> int:
         if child := os.fork():
             return child
-        time.sleep(30)
+        time.sleep(120)
         os._exit(0)
 
     child = store._run_locked("ann", "talk", fork)
     try:
         done = threading.Thread(target=talk.say, args=("two",), daemon=True)
         done.start()
-        done.join(5)
+        done.join(60)
         assert not done.is_alive()
     finally:
         os.kill(child, signal.SIGKILL)
@@ -875,7 +875,7 @@ def test_ctrl_c_anywhere_in_a_reading_method_blocks_no_other_thread(talk: Conver
     def read_in_another_thread() -> None:
         thread = threading.Thread(target=talk.texts, daemon=True)
         thread.start()
-        thread.join(2)
+        thread.join(30)
         if thread.is_alive():
             blocked.append(struck.points[-1])
 
