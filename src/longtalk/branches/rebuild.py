@@ -69,7 +69,7 @@ class _Unknown(Exception):
 
 
 def read_settings(store: Store, owner: str, conversation: str, branch: str = MAIN) -> Settings | None:
-    """Return how a branch was held in its last turn, or None if that is unknown. Raises `NotFound` for no branch."""
+    """Return the settings of a branch's last turn, or None if they are unknown. Raises `NotFound` without a branch."""
     head = store.head(owner, conversation, branch)
     if head is None:
         raise NotFound(f"Branch {branch!r} of conversation {conversation!r} not found.")

@@ -1,7 +1,8 @@
 """The cost of a model call: the numbers of tokens that the provider reported, multiplied by their prices.
 
 Prices are in US dollars per million tokens, as the provider publishes them. An unknown price is None, and so is every
-cost that depends on it: a cost is never a guess, and zero means that something is known to be free.
+cost that depends on it: a cost is never a guess, and zero means that something is known to be free. The prices of the
+known models are in `data/prices_and_limits.json.gz`, which `tools/registry.py` builds.
 
 A cost covers tokens only. Searches and other tools that the provider runs, seconds of audio, and contract discounts are
 not included. Costs are computed and added as decimals and returned as the nearest float, without any other rounding.

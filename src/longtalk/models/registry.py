@@ -31,7 +31,7 @@ from longtalk.models.prices import Prices, Rates, Tier
 
 __all__ = ["Model", "Prices", "Provider", "Rates", "Tier", "find", "models", "providers", "register"]
 
-DATA_PATH = os.path.join(os.path.dirname(__file__), "data", "models.json.gz")
+DATA_PATH = os.path.join(os.path.dirname(__file__), "data", "prices_and_limits.json.gz")
 _MAX_BYTES = 5_000_000
 _PROVIDERS_WITHOUT_MODELS = (
     *("local", "ollama", "vllm", "llamacpp", "lmstudio", "compatible", "litellm"),

@@ -1,4 +1,4 @@
-"""Who asks: access keys and owners.
+"""Access keys, and the owner that each request acts for.
 
 A key is shown once, when it is made; the storage has only its SHA-256. Each key belongs to one owner, or with `act_as`
 to an app that names the owner of each request in the header `Longtalk-Owner`. Without keys the service runs for one
@@ -40,7 +40,7 @@ _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
 class AccessKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of a key."""
+    """A stored access key: everything but its text."""
 
     id: str
     digest: str
@@ -56,7 +56,7 @@ class AccessKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks, and what they may use."""
+    """The authenticated caller of a request, and what the caller may use."""
 
     owner: str
     key: str = ""
@@ -80,7 +80,7 @@ class AccessKeys:
         routes: tuple[str, ...] = (),
         expires: int | None = None,
     ) -> tuple[str, AccessKey]:
-        """Make a key. Return its text, which is not stored, and what is stored of it."""
+        """Create a key. Return its text, which is not stored, and the stored key."""
         check_name(owner, "owner", empty=True)
         secret = _PREFIX + secrets.token_urlsafe(32)
         key = AccessKey(
@@ -130,7 +130,7 @@ class AccessKeys:
 
 
 class Gate:
-    """Decides who the caller of a request is. Raises `ApiError` for one that may not pass."""
+    """The authentication of requests. `identify` raises `ApiError` for a request that has no access."""
 
     def __init__(self, settings: Settings, keys: AccessKeys) -> None:
         self._settings = settings
@@ -192,7 +192,7 @@ class Gate:
         return Caller("")
 
     def _check_origin(self, method: str, headers: Headers) -> None:
-        """Refuse requests of web pages of other origins."""
+        """Raise `ApiError` for a request from a web page of another origin."""
         origin = headers.get("origin")
         if origin in self._settings.cors_origins:
             return
@@ -211,7 +211,7 @@ class Gate:
 
 
 class _JwtReader:
-    """Reads signed tokens of another system."""
+    """A reader of signed tokens (JWT) that another system has issued."""
 
     def __init__(self, settings: JwtSettings) -> None:
         self._settings = settings
@@ -229,7 +229,7 @@ class _JwtReader:
             raise InputError("The key file of `jwt` has no public key in PEM form.") from None
 
     def read_owner(self, token: str) -> str:
-        """Return the owner whom a token names."""
+        """Return the owner that a token names. Raises `ApiError` if the token is invalid."""
         import jwt
 
         settings = self._settings

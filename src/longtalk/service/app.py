@@ -70,8 +70,8 @@ def create_app(
 ) -> Starlette:
     """Return the service as an ASGI application.
 
-    `store` and `storage` take the place of those that the settings name, and `providers` answer under the names that
-    they have here: for programs that mount the service in their own, and for tests.
+    `store` and `storage` replace those that the settings name, and `providers` maps model names to providers. They are
+    for programs that mount the service in their own application, and for tests.
     """
     settings = settings or load_settings()
 

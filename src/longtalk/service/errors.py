@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ApiError(Exception):
-    """An answer of the service that is an error.
+    """An error that the service responds with.
 
     `param` names the field of the request that is wrong, `code` is a word for programs.
     """
@@ -69,12 +69,12 @@ class ApiError(Exception):
 
 
 def not_found(what: str) -> ApiError:
-    """Return the error for an id that the caller has no object of: of another owner, deleted, or never given."""
+    """Return the error for an unknown id, the same for ids that are deleted, of another owner, or were never given."""
     return ApiError(404, f"{what} not found.", param="id", code="not_found")
 
 
 def from_error(problem: Exception) -> ApiError:
-    """Return the error that a client sees for an error of the library. Texts of an internal error are not shown."""
+    """Return the error that a client sees for an error of the library. The text of an internal error is not shown."""
     if isinstance(problem, ApiError):
         return problem
     if isinstance(problem, Busy):

@@ -27,7 +27,7 @@ _log = logging.getLogger("longtalk")
 
 
 class EventWriter:
-    """Stores the events of all runs of this process. Whether this works does not decide about the turns."""
+    """Stores the events of all runs of this process. If this fails, the turns continue."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -41,7 +41,7 @@ class EventWriter:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, run: Run) -> None:
-        """Have the new events of a run stored soon, together with those of other runs."""
+        """Schedule the new events of a run to be stored, together with those of other runs."""
         self._changed[run] = None
         if len(run.events) - run.stored >= FLUSH_EVENTS:
             self._hurry.set()
@@ -55,7 +55,7 @@ class EventWriter:
         await self._ended[run]
 
     def abandon(self, run: Run) -> None:
-        """Have the claim of a run deleted soon that has not begun."""
+        """Schedule the claim of a run that has not begun to be deleted."""
         self._late[run] = 0
         self._start()
 
@@ -66,7 +66,7 @@ class EventWriter:
             await self.finish(run)
 
     def close(self) -> None:
-        """Stop trying to store what could not be stored."""
+        """Stop retrying to store events after a failure."""
         if self._task is not None:
             self._task.cancel()
 
@@ -86,7 +86,7 @@ class EventWriter:
             self._task = None
 
     async def _flush(self) -> None:
-        """Store all that is new. While this goes on, the next events gather."""
+        """Store all new events. Events that arrive meanwhile wait for the next call."""
         changed, self._changed = self._changed, {}
         ended, self._ended = self._ended, {}
         late, self._late = self._late, {}

@@ -70,7 +70,7 @@ def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | No
 class EventStream(Response):
     """A response of server-sent events. `chunks` are complete events, each as bytes.
 
-    If the client goes away, `chunks` is closed; what produces it decides what that means.
+    If the client disconnects, `chunks` is closed, and its producer decides what to do.
     """
 
     media_type = "text/event-stream"
@@ -84,7 +84,7 @@ class EventStream(Response):
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Send the events until they end or the client goes away."""
+        """Send the events until they end or the client disconnects."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         sending = asyncio.ensure_future(self._send(send))
         gone = asyncio.ensure_future(_wait_for_disconnect(receive))

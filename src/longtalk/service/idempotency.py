@@ -1,4 +1,4 @@
-"""One turn per request: what a repeated request is.
+"""Idempotency: recognize a repeated request, so that it makes only one turn.
 
 With the header `Idempotency-Key`, the same key and body of an owner is the same request for a day; another body under
 the key is refused. openai-python repeats a request after a lost connection without such a key, and says so in

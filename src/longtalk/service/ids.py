@@ -92,5 +92,5 @@ def make_item_id(kind: str, turn: str, number: int) -> str:
 
 
 def make_entry_item_id(kind: str, entry: str) -> str:
-    """Return the id of the item that an entry of the input is."""
+    """Return the id of the item that shows an entry of the input."""
     return f"{kind}_{entry}"

@@ -55,7 +55,7 @@ class RateLimiter:
 
 
 def make_limit_error(message: str, wait: float, code: str = "rate_limit_exceeded") -> ApiError:
-    """Return the error for a limit that was reached, and is not any more after `wait` seconds."""
+    """Return the error for a limit that was reached, which asks the client to retry after `wait` seconds."""
     headers = {"retry-after": str(max(1, round(wait + 0.5)))}
     if wait > _LONGEST_RETRY:
         # OpenAI's clients would try again within seconds.

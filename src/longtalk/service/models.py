@@ -20,7 +20,7 @@ from longtalk.service.settings import ModelSettings, Settings
 
 
 class ServedModel(msgspec.Struct, frozen=True):
-    """A model, ready to be talked with."""
+    """A model with its connected provider."""
 
     name: str
     """The name that the client used."""
@@ -54,8 +54,8 @@ class Models:
     def find(self, name: str | None, *, allowed: tuple[str, ...] = ()) -> ServedModel:
         """Return the model of a name; without a name, the default one.
 
-        `allowed` are the names that the caller's key is limited to. Raises `ApiError` for a model that is not there or
-        not for this caller, without telling which.
+        `allowed` are the names that the caller's key is limited to. Raises the same `ApiError` for an unknown model
+        and for one that this caller may not use.
         """
         chosen = name or self._settings.default_model
         known = chosen in self._given or chosen in self._settings.models or chosen == self._settings.default_model

@@ -60,7 +60,7 @@ class Quotas:
         return bool(self._limits.tokens_per_day or self._limits.cost_per_day)
 
     async def check(self, owner: str) -> None:
-        """Raise `ApiError` if an owner has used up the tokens or the cost of today."""
+        """Raise `ApiError` if an owner has reached today's limit of tokens or cost."""
         if not self.is_limited:
             return
         async with self._lock(owner):

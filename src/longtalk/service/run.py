@@ -1,4 +1,4 @@
-"""One run: its name, its events, and those who wait for them."""
+"""One run: its name, its events, and its followers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from longtalk.transcript.transcript import new_id
 
 
 class RunName(NamedTuple):
-    """What a run is called: its owner, and an id that the owner's clients know."""
+    """The name of a run: its owner, and an id that the owner's clients know."""
 
     owner: str
     id: str

@@ -1,6 +1,6 @@
-"""Runs: turns that go on whether or not a client listens.
+"""Runs: turns that continue whether or not a client listens.
 
-A request starts a run and follows its events. If the client goes away, the run continues; `cancel` ends it and keeps
+A request starts a run and follows its events. If the client disconnects, the run continues; `cancel` ends it and keeps
 what was said. The events of a run are numbered from 0. They are in this process's memory while the run goes on, and in
 the storage for followers in other processes and for those who come back later.
 """
@@ -40,7 +40,7 @@ _log = logging.getLogger("longtalk")
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What every process can know of a run that goes on."""
+    """The facts about a running run that every process can read."""
 
     process: str
     """The name of the process in control messages."""
@@ -49,7 +49,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runs:
-    """The runs of this process, and the way to those of others."""
+    """The runs of this process, and access to those of other processes."""
 
     def __init__(self, storage: Storage) -> None:
         self.process = new_id()
@@ -76,7 +76,7 @@ class Runs:
     async def start(self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, logs: bool = True) -> Run:
         """Start a run. `play` produces its events; what it returns is the run's result.
 
-        Raises `ApiError` if the run goes on already, in this process or in another one.
+        Raises `ApiError` if the run has already started, in this process or in another one.
         """
         await self._writer.settle(name)
         if name in self._runs or not await run_in_thread(partial(self._claim, name)):
@@ -127,7 +127,7 @@ class Runs:
         return typed_json.decode(found.value, RunInfo) if found is not None else None
 
     async def cancel(self, name: RunName) -> None:
-        """End a run, wherever it goes on. What was said is kept. Ending it twice changes nothing."""
+        """End a run, in whichever process it is. What was said is kept. Ending it twice changes nothing."""
         run = self._runs.get(name)
         if run is not None:
             self._cancel_here(run)
@@ -242,7 +242,7 @@ class Runs:
                 del self._watched[key]
 
     def _start_watching(self) -> None:
-        """Start the thread that learns what other processes have stored."""
+        """Start the thread that reads what other processes have stored."""
         self._loop = asyncio.get_running_loop()
         if self._watcher is None and not self._closing:
             self._watcher = threading.Thread(target=self._watch, name="longtalk-runs", daemon=True)
@@ -271,7 +271,7 @@ class Runs:
             task.add_done_callback(self._tasks.discard)
 
     async def _read_control(self) -> None:
-        """Do what other processes have asked for: cancel runs."""
+        """Cancel the runs that other processes have asked to cancel."""
         page = await run_in_thread(lambda: self._storage.read(_CONTROL + self.process, self._control_read))
         for event in page.events if page else ():
             self._control_read += 1

@@ -36,7 +36,7 @@ _log = logging.getLogger("longtalk")
 
 
 class Service:
-    """All that the routes need."""
+    """The parts of a running service, which the routes use."""
 
     def __init__(
         self,

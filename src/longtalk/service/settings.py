@@ -23,7 +23,7 @@ ENVIRONMENT = "LONGTALK_"
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model under a name of its own, with how to talk with it."""
+    """A model under a name of its own, with its policy, system text and address."""
 
     model: str
     """The model as `provider:model`."""
@@ -36,7 +36,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How signed tokens of another system are accepted instead of access keys."""
+    """Settings for accepting signed tokens (JWT) of another system instead of access keys."""
 
     issuer: str
     audience: str
@@ -62,7 +62,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RetentionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """After how many days without a change conversations are deleted. 0 keeps them."""
+    """The number of days without a change after which conversations are deleted. 0 keeps them."""
 
     days: float = 0.0
     chain_days: float = 0.0

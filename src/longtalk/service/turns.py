@@ -198,7 +198,7 @@ async def compact(order: TurnOrder, *, on_event: OnEvent | None) -> Compaction:
 
 
 def _read_history(order: TurnOrder, given: TurnInput) -> list[Entry]:
-    """Return the entries of what the client says was said before."""
+    """Return the entries of the earlier messages that the client has sent."""
     if not given.history:
         return []
     try:
@@ -225,7 +225,7 @@ def _is_result(fields: Mapping[str, bytes]) -> bool:
 
 
 def _is_answer(fields: Mapping[str, bytes]) -> bool:
-    """Return True for a message or an item that a model has said."""
+    """Return True for a message or an item from a model."""
     return not _is_result(fields) and fields.get("role") not in _SAID
 
 

@@ -140,7 +140,7 @@ class _Chunks:
         return self._base("chat.completion") | {"choices": [choice], "usage": to_chat_usage(reply.usage)}
 
     def feed(self, event: object) -> bytes | None:
-        """Return the chunk that an event of a turn becomes; None for an event that has none."""
+        """Return the chunk for an event of a turn, or None if the event has none."""
         if type(event) is Text:
             return self.make({"content": event.text})
         if type(event) is Reasoning:

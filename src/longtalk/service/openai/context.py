@@ -54,7 +54,7 @@ async def compact(service: Service, caller: Caller, request: Request) -> Respons
 
 
 async def _read_order(service: Service, caller: Caller, request: Request, fields: Collection[str]) -> TurnOrder:
-    """Return the turn that a body with these fields would ask for, of which nothing is kept."""
+    """Return the turn that a body with these fields asks for. Nothing of it is stored."""
     body = await read_body(request, service.settings.limits)
     given = decode(body, CreateResponse, service.settings.limits)
     other = next((name for name in json_bytes.fields(body or b"{}") if name not in fields), None)

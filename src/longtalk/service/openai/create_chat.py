@@ -34,7 +34,7 @@ class StreamOptions(msgspec.Struct):
 
 
 class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The fields of a request for a chat completion, and `conversation`, which is ours."""
+    """The fields of a request for a chat completion, and `conversation`, which only this service has."""
 
     messages: list[msgspec.Raw]
     model: str | None = None
@@ -69,7 +69,7 @@ class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     modalities: list[str] | None = None
 
     def check(self) -> None:
-        """Raise `ApiError` for what the service has nothing for."""
+        """Raise `ApiError` for fields that the service does not support."""
         if self.n not in (None, 1):
             raise ApiError(400, "`n` must be 1: a conversation continues with one answer.", param="n")
         if self.logprobs or self.top_logprobs:
@@ -79,7 +79,7 @@ class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         check_metadata(self.metadata)
 
     def split_messages(self) -> tuple[str | None, list[bytes]]:
-        """Return the system text, which the leading system messages are, and the other messages."""
+        """Return the text of the leading system messages, and the other messages."""
         natives = [bytes(each) for each in self.messages]
         texts: list[str] = []
         for number, native in enumerate(natives):

@@ -75,7 +75,7 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return self.conversation.id if isinstance(self.conversation, ConversationRef) else self.conversation
 
     def check(self) -> None:
-        """Raise `ApiError` for fields that exclude each other, or that the service has nothing for."""
+        """Raise `ApiError` for fields that contradict each other or are not supported."""
         if self.previous_response_id and self.conversation is not None:
             raise ApiError(
                 400, "Use either `previous_response_id` or `conversation`, not both.", param="previous_response_id"
@@ -92,7 +92,7 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def wants_encrypted(self) -> bool:
-        """Whether reasoning items are to have what the provider has encrypted."""
+        """Whether reasoning items include the provider's encrypted reasoning."""
         return _ENCRYPTED in (self.include or ())
 
     def choose_policy(self, policy: Policy) -> Policy:

@@ -65,7 +65,7 @@ def read_page(store: Store, owner: str, conversation: str, query: PageQuery) -> 
 
 
 def find_item(store: Store, owner: str, conversation: str, name: str) -> tuple[Item, Entry]:
-    """Return an item of a conversation, and the entry that it is or is a part of.
+    """Return an item of a conversation, and the entry that contains it.
 
     Raises `ApiError` if the conversation has no such item.
     """

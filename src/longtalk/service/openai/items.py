@@ -58,7 +58,7 @@ def make_call(
 
 
 def make_reasoning(id: str, text: str) -> Item:  # noqa: A002
-    """Return what the model has shown of its thinking as an item."""
+    """Return the visible part of the model's reasoning as an item."""
     summary = [{"type": "summary_text", "text": text}] if text else []
     return {"id": id, "type": "reasoning", "summary": summary}
 
@@ -79,7 +79,7 @@ class ItemNumbers:
 def to_output_items(
     entries: Iterable[Entry], turn: str, *, tools: Mapping[str, CallForm] | None = None, encrypted: bool = False
 ) -> list[Item]:
-    """Return the items that the answers of a turn are.
+    """Return the answers of a turn as items.
 
     `tools` are the client's tools by their names; calls of others are not shown. None shows all that are not the
     library's own. `encrypted` includes the encrypted reasoning of a Responses provider.
@@ -116,7 +116,7 @@ def is_shown(name: str, tools: Collection[str] | None) -> bool:
 
 
 def to_input_item(entry: Entry) -> Item | None:
-    """Return the item that an entry of a turn's input is, or None if it has no form here (a note of the app)."""
+    """Return an entry of a turn's input as an item, or None if items have no form for it (a note of the app)."""
     if entry.wire in WIRES and find_family(WIRES[entry.wire]) == "openai-responses":
         native = entry.native
     else:

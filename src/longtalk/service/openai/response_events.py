@@ -71,7 +71,7 @@ class ResponseEvents:
         )
 
     def feed(self, event: object) -> list[bytes]:
-        """Return what an event of the turn becomes."""
+        """Return the events to send for an event of the turn."""
         if type(event) is Text:
             return self._add_text(event.text)
         if type(event) is Reasoning:

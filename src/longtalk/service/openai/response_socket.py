@@ -39,7 +39,7 @@ class CreateMessage(CreateResponse, kw_only=True, forbid_unknown_fields=True):
     generate: bool | None = None
 
     def check(self) -> None:
-        """Raise `ApiError` for fields that exclude each other, or that a connection has nothing for."""
+        """Raise `ApiError` for fields that contradict each other or are not supported over a WebSocket."""
         super().check()
         if self.background:
             raise ApiError(
@@ -50,7 +50,7 @@ class CreateMessage(CreateResponse, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Disconnected(Exception):
-    """Raised if the client has left."""
+    """Raised if the client has disconnected."""
 
 
 class ResponseSocket:
@@ -65,7 +65,7 @@ class ResponseSocket:
         """The id and the state of the last response that was not stored."""
 
     async def serve(self) -> None:
-        """Answer the messages of the client until it leaves."""
+        """Answer the messages of the client until it disconnects."""
         reader = asyncio.ensure_future(self._read())
         try:
             while (message := await self._messages.get()) is not None:
@@ -78,7 +78,7 @@ class ResponseSocket:
                 await reader
 
     async def _read(self) -> None:
-        """Read messages ahead, so that it is known at once when the client leaves."""
+        """Read messages ahead, so that a disconnect is noticed at once."""
         try:
             while True:
                 received = await self._socket.receive()

@@ -47,7 +47,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 async def find_target(service: Service, caller: Caller, given: CreateResponse, seed: str = "") -> Target:
-    """Return where the response of a request is made. Raises `ApiError` if what it is to follow is not there."""
+    """Return where the response of a request is made. Raises `ApiError` if the one that it follows is not found."""
     key, store, owner = new_key(seed), service.store, caller.owner
     if given.previous_response_id is not None:
         previous = parse_response_id(given.previous_response_id)
@@ -112,7 +112,7 @@ async def _split_compaction(
 ) -> tuple[list[bytes], bytes | None]:
     """Return the items after the last compaction item, and the state that it holds.
 
-    Without one, return all items, and what the target says was said before.
+    Without one, return all items, and the state before the target.
     """
     places = [i for i, item in enumerate(items) if json_bytes.fields(item).get("type") == b'"compaction"']
     if not places:

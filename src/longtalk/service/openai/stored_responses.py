@@ -94,12 +94,12 @@ class StoredResponse:
         return made + events.end(status, usage=self.usage, reason=reason, error=error if status == "failed" else None)
 
     def to_input_items(self) -> list[Item]:
-        """Return the items that the request has brought, oldest first."""
+        """Return the items that the request contained, oldest first."""
         said = takewhile(lambda entry: entry.role != "assistant", self._entries)
         return [item for entry in said if (item := to_input_item(entry)) is not None]
 
     async def delete(self, store: Store, owner: str) -> None:
-        """Delete the response. The turn goes with its chain, when no response of that is left."""
+        """Delete the response. Its turn is deleted with its chain, after the last response of the chain."""
         conversation = self.id.conversation
         meta = {**self._entry_meta, "response": {**self._echo, "model": self._model, _DELETED: True}}
         entry = self._entries[0].id
