@@ -5,7 +5,8 @@ version = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 ifeq ($(PYTHON),python3)
 VENV := .venv
 else
-VENV := $(or $(addprefix .venv-,$(filter-out $(call version,python3),$(call version,$(PYTHON)))),.venv)
+VERSION := $(or $(call version,$(PYTHON)),$(error $(PYTHON) does not run: name an interpreter that is installed))
+VENV := $(or $(addprefix .venv-,$(filter-out $(call version,python3),$(VERSION))),.venv)
 endif
 BIN := $(VENV)/bin
 JOBS ?= 2
