@@ -171,6 +171,25 @@ def test_6_encrypted_reasoning_does_not_keep_a_chain_from_another_model(serve: S
     assert b"c2VhbGVk" not in second.requests[0]
 
 
+def test_6_reasoning_that_another_model_of_the_same_wire_can_not_read_is_left_out(serve: Serve) -> None:
+    refused = (
+        b'{"error": {"message": "The encrypted content could not be verified.", "code": "invalid_encrypted_content"}}'
+    )
+    first = Checked(thinks("Hm."), wire="openai-responses")
+    second = Checked(
+        RequestRefused("refused", status=400, body=refused),
+        says("Fine.", wire="openai-responses"),
+        wire="openai-responses",
+    )
+    client: Any = serve(first=first, second=second).client()
+    include, said = ["reasoning.encrypted_content"], {"role": "user", "content": "Think."}
+    made = client.responses.create(model="first", input=[said], store=False, include=include)
+    items = [said, *(item.model_dump(exclude_none=True) for item in made.output), {**said, "content": "And?"}]
+    assert client.responses.create(model="second", input=items, store=False).output_text == "Fine."
+    assert [b"c2VhbGVk" in request for request in second.requests] == [True, False]
+    assert b"Hm." in second.requests[1]
+
+
 def test_7_what_is_stored_grows_with_what_is_said_and_goes_with_the_chain(serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "talks.db"
     store = SQLite(path)

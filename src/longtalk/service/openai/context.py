@@ -24,8 +24,8 @@ _COUNTED = {
     *("text", "tool_choice", "tools", "truncation"),
 }
 _COMPACTED = {
-    *("input", "instructions", "model", "previous_response_id", "prompt_cache_key", "prompt_cache_retention"),
-    "service_tier",
+    *("input", "instructions", "model", "previous_response_id", "prompt_cache_key", "prompt_cache_options"),
+    *("prompt_cache_retention", "service_tier"),
 }
 
 

@@ -64,6 +64,7 @@ class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     verbosity: str | None = None
     service_tier: str | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
     prompt_cache_retention: str | None = None
     safety_identifier: str | None = None
     modalities: list[str] | None = None
@@ -120,6 +121,7 @@ class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             "verbosity": self.verbosity,
             "service_tier": self.service_tier,
             "prompt_cache_key": self.prompt_cache_key,
+            "prompt_cache_options": self.prompt_cache_options,
             "prompt_cache_retention": self.prompt_cache_retention,
             "safety_identifier": self.safety_identifier,
             "tool_choice": choice,

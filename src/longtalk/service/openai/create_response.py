@@ -58,6 +58,7 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     truncation: Literal["auto", "disabled"] | None = None
     service_tier: str | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
     prompt_cache_retention: str | None = None
     safety_identifier: str | None = None
     user: str | None = None
@@ -144,6 +145,7 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             "top_logprobs": self.top_logprobs,
             "service_tier": self.service_tier,
             "prompt_cache_key": self.prompt_cache_key,
+            "prompt_cache_options": self.prompt_cache_options,
             "prompt_cache_retention": self.prompt_cache_retention,
             "safety_identifier": self.safety_identifier,
             "user": self.user,

@@ -15,7 +15,7 @@ from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
 from longtalk.wires.registry import find_family
 
-_HINTS = ("prompt_cache_key", "prompt_cache_retention", "safety_identifier", "user")
+_HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "user")
 _DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "tool_choice": ("auto",),
     "parallel_tool_calls": (True,),
