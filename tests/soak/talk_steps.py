@@ -327,7 +327,10 @@ def collide(world: World, talk: Talk, branch: str) -> None:
     second = world.make_mark(talk)
     taken_over, on_busy = rng.random() < 0.3, rng.choice(["reject", "fork"])
     world.tell(f"{talk.label} {branch}: collide {first.mark} {second} {on_busy}, taken over: {taken_over}")
-    stream = world.open(talk, branch, again=False).stream(first.message, system=setting.system)
+    # Not the world's own objects, which it closes when there are too many.
+    where = (setting, world.get_store(talk), talk.owner, talk.name, branch)
+    one, other = world.opener.open_talk(*where), world.opener.open_talk(*where)
+    stream = one.stream(first.message, system=setting.system)
     stop = rng.randrange(6)
     for number, _ in enumerate(stream):
         if number == stop:
@@ -339,7 +342,7 @@ def collide(world: World, talk: Talk, branch: str) -> None:
     running = number == stop
     made = None
     try:
-        made = world.open(talk, branch, again=False).send(f"{second} now", system=setting.system, on_busy=on_busy)
+        made = other.send(f"{second} now", system=setting.system, on_busy=on_busy)
     except Busy:
         # The lease may have been renewed after the clock has jumped.
         if not running or on_busy == "fork":
@@ -355,6 +358,8 @@ def collide(world: World, talk: Talk, branch: str) -> None:
             raise Broken(f"A turn failed without a reason: {problem}") from problem
     finally:
         stream.close()
+        one.close()
+        other.close()
     world.servers.take_requests()
     found = {name: world.read(talk, name) for name in world.list_branches(talk)}
     compare(talk.paths.get(branch, []), found[branch][: len(talk.paths.get(branch, []))], f"{talk.label} on {branch!r}")
