@@ -5,15 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from longtalk import errors as errors
 from longtalk import events as events
-from longtalk.archive.history import history
 from longtalk.errors import InputError, LongtalkError, TurnFailed
 from longtalk.memory.brief.schema import Brief
 from longtalk.memory.recall.config import Recall
 from longtalk.policies import Combine, Economy, KeepAll, KeepLast, Memory, Summarize, TokenBudget
 from longtalk.reply import Reply
-from longtalk.state.codec import peek
-from longtalk.state.sealing import Seal
-from longtalk.state.shedding import join
 from longtalk.tools import ToolContext, external_tool, tool
 from longtalk.turn.message import System, ToolOutput
 
@@ -23,8 +19,12 @@ if TYPE_CHECKING:
     from longtalk._sync.conversation.conversation import Conversation
     from longtalk._sync.turn.stream import Stream as Stream
     from longtalk.archive.archive import AsyncArchive
+    from longtalk.archive.history import history
     from longtalk.chat.chat import AsyncChat
     from longtalk.conversation.conversation import AsyncConversation
+    from longtalk.state.codec import peek
+    from longtalk.state.sealing import Seal
+    from longtalk.state.shedding import join
     from longtalk.turn.stream import AsyncStream as AsyncStream
 
 __version__ = "0.1.0"
@@ -61,7 +61,8 @@ __all__ = [
     "tool",
 ]
 
-# Most programs use only the sync or only the async classes, so each class is imported when it is first used.
+# Most programs use only the sync or only the async classes, and few of the functions on states, so each of these names
+# is imported when it is first used.
 _LOADED_AT_FIRST_USE = {
     "Archive": "longtalk._sync.archive.archive",
     "AsyncArchive": "longtalk.archive.archive",
@@ -70,12 +71,16 @@ _LOADED_AT_FIRST_USE = {
     "AsyncStream": "longtalk.turn.stream",
     "Chat": "longtalk._sync.chat.chat",
     "Conversation": "longtalk._sync.conversation.conversation",
+    "Seal": "longtalk.state.sealing",
     "Stream": "longtalk._sync.turn.stream",
+    "history": "longtalk.archive.history",
+    "join": "longtalk.state.shedding",
+    "peek": "longtalk.state.codec",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import a class when it is first used."""
+    """Import a class or function when it is first used."""
     module = _LOADED_AT_FIRST_USE.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -84,5 +89,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, including classes that are not imported yet."""
+    """Return the public names, including those that are not imported yet."""
     return sorted({*globals(), *__all__})

@@ -61,7 +61,7 @@ class AsyncBranchSession:
 
         def build() -> RecallIndex:
             index = index_store(branch.store, *names, size, message, config, now=at)
-            if any(record.kind == app_lines.KIND for record in before.records):
+            if app_lines.KIND in [record.kind for record in before.records]:
                 placed = branch.store.records(*names, app_lines.KIND)
                 add_fallen_lines(index, before, [each.record for each in placed])
             return index
