@@ -9,14 +9,18 @@ from pathlib import Path
 import pytest
 
 from longtalk import Archive, Conversation
+from longtalk.cli import doctor
 from longtalk.cli.backup import back_up, migrate
-from longtalk.cli.doctor import examine
+from longtalk.cli.doctor import _check_clock, examine
 from longtalk.errors import InputError
 from longtalk.service.access import AccessKeys
 from longtalk.service.storage.factory import open_storage
 from longtalk.stores import open_store
+from longtalk.stores.redis.store import Redis
 from longtalk.testing import Scripted, says
+from longtalk.transcript.transcript import now
 from tests.cli.helpers import longtalk
+from tests.support import postgres_server, redis_server
 
 
 @pytest.fixture(autouse=True)
@@ -160,3 +164,16 @@ def test_migrating_creates_what_is_missing_and_can_be_repeated(
     for _ in range(2):
         migrate(settings=None, store=str(tmp_path / "t.db"))
     assert capsys.readouterr().err.count("is up to date") == 2
+
+
+@pytest.mark.slow
+def test_the_clocks_of_servers_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = postgres_server.server().store(), Redis(redis_server.single().url)
+    for store in stores:
+        assert [each.level for each in _check_clock(store)] == ["ok"]
+    late = now() + 60_000
+    monkeypatch.setattr(doctor, "now", lambda: late)
+    for store in stores:
+        (found,) = _check_clock(store)
+        assert (found.level, "NTP" in found.text) == ("error", True)
+        store.close()

@@ -9,11 +9,13 @@ import openai
 import pytest
 
 from longtalk.service.access import AccessKeys
+from longtalk.service.app import create_app
 from longtalk.service.settings import Settings
 from longtalk.service.storage.in_memory import InMemoryStorage
+from longtalk.stores.in_memory import InMemory
 from longtalk.testing import AsyncScripted, says
 from longtalk.transcript.transcript import now
-from tests.service.conftest import Serve
+from tests.service.conftest import Serve, Served
 
 
 @pytest.fixture
@@ -71,6 +73,29 @@ def test_a_key_can_be_limited_to_models_and_paths(serve: Serve, storage: InMemor
         client.responses.create(model="other", input="Hi.")
     with pytest.raises(openai.PermissionDeniedError):
         client.conversations.create()
+
+
+def test_the_paths_of_a_key_do_not_depend_on_the_prefix_of_a_proxy(storage: InMemoryStorage) -> None:
+    key, _ = AccessKeys(storage).add("a", "ada", routes=("/v1/models",))
+    app = create_app(Settings(), store=InMemory(), storage=storage)
+
+    class Prefixed:
+        """Passes requests on as uvicorn does with a root path."""
+
+        state = app.state
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                scope |= {"root_path": "/llm", "path": "/llm" + scope["path"]}
+            await app(scope, receive, send)
+
+    served = Served(Prefixed())
+    try:
+        assert served.client(key).models.list()
+        with pytest.raises(openai.PermissionDeniedError):
+            served.client(key).conversations.create()
+    finally:
+        served.stop()
 
 
 def test_the_key_of_an_app_acts_for_the_owner_that_it_names(serve: Serve, storage: InMemoryStorage) -> None:

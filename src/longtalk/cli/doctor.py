@@ -98,11 +98,18 @@ def _check_writing(storage: Storage) -> Iterator[Finding]:
 def _check_clock(store: Store) -> Iterator[Finding]:
     """Compare the clock of this machine with that of the store's server: leases and expiry depend on clocks."""
     from longtalk.stores.postgres.store import Postgres
+    from longtalk.stores.redis.connection import Command, Script
+    from longtalk.stores.redis.store import Redis
 
-    if not isinstance(store, Postgres):
+    if isinstance(store, Postgres):
+        row = store._pool.run(lambda connection: connection.execute(_SERVER_TIME).fetchone())
+        server = int(row[0]) if row else 0
+    elif isinstance(store, Redis):
+        ((seconds, _),) = store._client.read(Command(Script("return redis.call('TIME')"), (), [b"clock"]))
+        server = int(seconds) * 1000
+    else:
         return
-    row = store._pool.run(lambda connection: connection.execute(_SERVER_TIME).fetchone())
-    difference = abs(now() - (row[0] if row else 0))
+    difference = abs(now() - server)
     if difference > _CLOCK_MS:
         text = f"The clock differs by {difference / 1000:.0f} seconds from the server's: synchronize both by NTP."
         yield Finding("error", "clock", text)

@@ -21,7 +21,7 @@ from longtalk.providers.base import AsyncProvider
 from longtalk.service.access import Caller
 from longtalk.service.access_log import AccessLog
 from longtalk.service.errors import ApiError, from_error, not_found
-from longtalk.service.http import json_response
+from longtalk.service.http import json_response, read_path
 from longtalk.service.native.openapi import make_document
 from longtalk.service.native.routes import PREFIX
 from longtalk.service.native.table import ROUTES
@@ -128,7 +128,8 @@ def _make_route(endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaita
         service: Service = request.app.state.service
         try:
             caller: Caller = await call_store(
-                service.storage, lambda: service.gate.identify(request.method, request.url.path, request.headers)
+                service.storage,
+                lambda: service.gate.identify(request.method, read_path(request.scope), request.headers),
             )
             request.state.caller = caller
             service.limiter.count_request(caller.owner)

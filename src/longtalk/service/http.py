@@ -23,6 +23,12 @@ _encoder = msgspec.json.Encoder()
 DONE = b"data: [DONE]\n\n"
 
 
+def read_path(scope: Scope) -> str:
+    """Return the path of a request in the service, without the prefix that a proxy or another application has."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
 async def read_body(request: Request, limits: Limits) -> bytes:
     """Return the body of a request. Raises `ApiError` if it is larger than allowed, as soon as that is known."""
     most = limits.body_bytes

@@ -19,7 +19,7 @@ from longtalk._util.concurrency import call_store
 from longtalk.reply import Reply, TurnReply
 from longtalk.service.access import Caller
 from longtalk.service.errors import ApiError, from_error
-from longtalk.service.http import decode
+from longtalk.service.http import decode, read_path
 from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.openai.response_turns import Target, find_target, new_chain_id, start_run
 from longtalk.service.run import Run
@@ -169,7 +169,7 @@ async def identify(service: Service, socket: WebSocket) -> Caller:
     A page of another site may open a connection like one that changes things, so it is checked like a POST.
     """
     caller: Caller = await call_store(
-        service.storage, lambda: service.gate.identify("POST", socket.url.path, socket.headers)
+        service.storage, lambda: service.gate.identify("POST", read_path(socket.scope), socket.headers)
     )
     service.limiter.count_request(caller.owner)
     return caller
