@@ -76,6 +76,7 @@ BODIES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("POST", TALK + "/brief"): [{"field": "facts", "text": "Mine."}],
     ("PATCH", TALK + "/brief/{line}"): [{"text": "Mine."}],
     ("POST", TALK + "/simulate"): [{}],
+    ("POST", TALK + "/estimate"): [{"message": "Hi.", "model": "m"}, {"message": "Hi.", "after": "{turn}"}],
 }
 UNKNOWN = {
     "{response}": "resp_aaaaaaaaaaaahAAAAAAAAAAAAAAAAAAAAAA",

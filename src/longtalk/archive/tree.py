@@ -7,6 +7,8 @@ from bisect import bisect_left
 import msgspec
 
 from longtalk.stores.base import MAIN, BranchHead, Store
+from longtalk.stores.leases import is_free
+from longtalk.transcript.transcript import TurnStatus
 
 
 class BranchPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +19,8 @@ class BranchPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The branch that it shares its first entries with; None for the first branch."""
     shared: int
     """The number of entries that it shares with `source`."""
+    status: TurnStatus | None
+    """The status of its last turn; "interrupted" for one that says it is running although no process runs it."""
 
 
 def read_tree(store: Store, owner: str, conversation: str) -> list[BranchPlace]:
@@ -35,7 +39,11 @@ def read_tree(store: Store, owner: str, conversation: str) -> list[BranchPlace]:
         name = head.branch
         shared = bisect_left(range(head.size), True, key=lambda i, name=name: find_source(name, i) is None)  # type: ignore[misc]
         source = find_source(name, shared - 1) if shared else None
-        found.append(BranchPlace(head=head, source=source or (found[0].head.branch if found else None), shared=shared))
+        status = head.turn.status if head.turn else None
+        if status == "running" and is_free(head, owner, conversation):
+            status = "interrupted"
+        first = found[0].head.branch if found else None
+        found.append(BranchPlace(head=head, source=source or first, shared=shared, status=status))
         if len(heads) > 1:
             own = store.read(owner, conversation, name, shared, head.size).entries()
             known |= {entry.id: name for entry in own}

@@ -116,3 +116,16 @@ def test_owners_see_and_revoke_their_own_keys_only(serve: Serve, api: MakeApi) -
     assert [model["name"] for model in call("GET", "/models")["models"]] == ["m"]
     assert (call("GET", "/health")["owner"], call("GET", "/health")["key"]) == ("ada", own.id)
     assert len(keys.list()) == 2
+
+
+def test_the_next_request_is_estimated_without_sending_it(serve: Serve, api: MakeApi) -> None:
+    provider = AsyncScripted(says("One. " * 50))
+    call = api(serve(m=provider))
+    talk = call.new()
+    before = call("POST", f"{talk}/estimate", json={"message": "Hi.", "model": "m"})
+    call("POST", f"{talk}/turns", json={"message": "Hi.", "model": "m"})
+    after = call("POST", f"{talk}/estimate", json={"message": "Hi."})
+    assert (after["model"], after["cost"]) == ("scripted:model", None)
+    assert before["tokens"] < 20 < after["tokens"]
+    assert len(provider.requests) == 1
+    assert len(call("GET", f"{talk}/history")["entries"]) == 2

@@ -96,7 +96,7 @@ async def _read_branches(call: ApiCall[Any, Any]) -> list[BranchObject]:
             shared=each.shared,
             last_entry=each.head.entry,
             last_turn=each.head.turn.id if each.head.turn else None,
-            status=each.head.turn.status if each.head.turn else None,
+            status=each.status,
             updated=each.head.updated,
         )
         for each in found

@@ -17,6 +17,20 @@ from longtalk.service.native.turn_events import ErrorDetails, TurnEvent
 _REFERENCE = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(\w+)(:\w+)?}")
 _COMMON = (400, 401, 403, 429, 503)
+_EVENT = {
+    "description": "One server-sent event; `id` is its number.",
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string"},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"$ref": _REFERENCE.format(name="TurnEvent")},
+        },
+    },
+    "required": ["id", "event", "data"],
+}
 _OPENAI_QUERIES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/v1/responses/{id}"): ("stream", "starting_after", "include"),
     ("GET", "/v1/responses/{id}/input_items"): ("limit", "order", "after", "include"),
@@ -78,8 +92,7 @@ def _describe(
     if route.answer is not None:
         content["application/json"] = {"schema": references[repr(route.answer)]}
     for media in route.media:
-        kind = {"$ref": _REFERENCE.format(name="TurnEvent")} if media == "text/event-stream" else None
-        content.setdefault(media, {"schema": {"type": "string"}, **({"x-event": kind} if kind else {})})
+        content.setdefault(media, {"schema": _EVENT if media == "text/event-stream" else {"type": "string"}})
     if "application/json" in route.media:
         content["application/json"] = {"schema": {}}
     operation: dict[str, Any] = {
@@ -90,7 +103,7 @@ def _describe(
         "responses": {str(route.status): {"description": _get_phrase(route.status), "content": content}},
     }
     if route.method == "POST":
-        header = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
+        header = {"type": "string", "maxLength": 255}
         operation["parameters"].append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": header})
     if route.body is bytes:
         binary = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}

@@ -8,9 +8,12 @@ import msgspec
 
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
+from longtalk.service.models import ServedModel
 from longtalk.service.native.objects import Meta, Name, Text
+from longtalk.service.native.routes import ApiCall
 from longtalk.service.openai.client_tools import make_function
 from longtalk.service.openai.options import to_provider_options
+from longtalk.service.turns import TurnOrder
 from longtalk.stores.base import MAIN
 from longtalk.tools import Tool
 
@@ -120,3 +123,19 @@ def check_place(given: StartTurn) -> None:
         raise ApiError(400, message, param="message", code="invalid_value")
     if given.edits is not None and given.message is None:
         raise ApiError(400, "`edits` needs a message.", param="message", code="invalid_value")
+
+
+def make_order(call: ApiCall[Any, Any], given: GivenTurn, model: ServedModel) -> TurnOrder:
+    """Return the order of a turn that is kept nowhere yet."""
+    return TurnOrder(
+        owner=call.caller.owner,
+        model=model,
+        wire=WIRE,
+        messages=given.to_messages(),
+        system=given.system,
+        instruction=given.instruction,
+        tools=given.make_tools(),
+        options=given.make_options(model.provider),
+        output=given.output,
+        brief=given.brief,
+    )

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from longtalk.service.native import account, branches, brief, conversations, inspection, marks, simulation, turns
+from longtalk.service.native import (
+    account,
+    branches,
+    brief,
+    conversations,
+    estimate,
+    inspection,
+    marks,
+    simulation,
+    turns,
+)
 from longtalk.service.native.routes import Route
 
 ROUTES: tuple[Route[Any, Any], ...] = (
@@ -12,6 +22,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     *conversations.ROUTES,
     *branches.ROUTES,
     *turns.ROUTES,
+    *estimate.ROUTES,
     *inspection.ROUTES,
     *marks.ROUTES,
     *brief.ROUTES,

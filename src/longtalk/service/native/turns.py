@@ -22,11 +22,10 @@ from longtalk.service.native import turn_events
 from longtalk.service.native.conversations import find_info
 from longtalk.service.native.objects import BranchQuery, Name, TurnObject, to_notice, to_turn
 from longtalk.service.native.routes import ApiCall, Nothing, Route
-from longtalk.service.native.start_turn import WIRE, GivenTurn, StartTurn, StatelessTurn, check_place
+from longtalk.service.native.start_turn import GivenTurn, StartTurn, StatelessTurn, check_place, make_order
 from longtalk.service.native.talks import find_model
 from longtalk.service.native.turn_events import DoneEvent, ErrorEvent, StartedEvent, TurnEvent
 from longtalk.service.run import Run, RunName
-from longtalk.service.turns import TurnOrder
 from longtalk.stores.base import MAIN
 from longtalk.turn.stream import AsyncStream
 
@@ -55,7 +54,7 @@ async def start(call: ApiCall[Nothing, StartTurn]) -> Response:
         # The same request runs already, here or in another process.
         return await _answer(runs.follow(name), given)
     settings = await call.archive.settings(info.id, branch=given.branch)
-    order = _make_order(call, given, find_model(call, given.model, settings, given.policy))
+    order = make_order(call, given, find_model(call, given.model, settings, given.policy))
     order = msgspec.structs.replace(
         order,
         conversation=info.id,
@@ -85,7 +84,7 @@ async def start_stateless(call: ApiCall[Nothing, StatelessTurn]) -> Response:
     given, service, owner = call.body, call.service, call.caller.owner
     state = None if given.state is None else await service.sealer.open(given.state, owner, _PURPOSE)
     turn, is_new = await _claim(call)
-    order = _make_order(call, given, find_model(call, given.model, None, given.policy))
+    order = make_order(call, given, find_model(call, given.model, None, given.policy))
     order = msgspec.structs.replace(order, state=state)
 
     async def play(run: Run) -> None:
@@ -169,21 +168,6 @@ async def _claim(call: ApiCall[Any, Any]) -> tuple[str, bool]:
     seed = f"{path} {len(owner)}:{owner}{key}"
     claim = await Idempotency(call.service.storage).claim(owner, path, call.data, call.request.headers, new_key(seed))
     return claim.response, claim.is_new
-
-
-def _make_order(call: ApiCall[Any, Any], given: GivenTurn, model: Any) -> TurnOrder:
-    return TurnOrder(
-        owner=call.caller.owner,
-        model=model,
-        wire=WIRE,
-        messages=given.to_messages(),
-        system=given.system,
-        instruction=given.instruction,
-        tools=given.make_tools(),
-        options=given.make_options(model.provider),
-        output=given.output,
-        brief=given.brief,
-    )
 
 
 async def _play(run: Run, stream: AsyncStream[Any], read: Callable[..., Any]) -> None:
