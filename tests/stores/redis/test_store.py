@@ -397,7 +397,7 @@ def get_key(keys: Keys, part: str) -> bytes:
 
 
 def _command(name: str, key: bytes, *arguments: Any) -> Any:
-    from longtalk.stores.redis.connection import Command
+    from longtalk.stores.redis.command import Command
 
     return Command(name, arguments, [key])
 

@@ -24,7 +24,8 @@ from longtalk.service.storage._logs import append_events, decode_name, encode_na
 from longtalk.service.storage._waker import Waker
 from longtalk.service.storage.protocol import Append, Document, LogConflict, LogPage
 from longtalk.service.storage.redis_scripts import APPEND, BUCKETS, DELETE, DROP, LIST, PURGE, PUT, READ
-from longtalk.stores.redis.connection import Client, Command, NotReplicated
+from longtalk.stores.redis.command import Command
+from longtalk.stores.redis.connection import Client, NotReplicated
 from longtalk.transcript.transcript import now
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ The key `kinds`, in a slot of its own, is a set of the kinds that have documents
 
 from __future__ import annotations
 
-from longtalk.stores.redis.connection import Script
+from longtalk.stores.redis.command import Script
 
 BUCKETS = 64
 """The number of slots over which logs are spread. Other buckets than those that wrote a log would not find it."""

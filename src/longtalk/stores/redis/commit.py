@@ -18,7 +18,7 @@ from typing import Any
 from longtalk.stores._rows import to_utf8_json
 from longtalk.stores.base import Commit
 from longtalk.stores.checks import check_entry_id, check_parents
-from longtalk.stores.redis.connection import Command
+from longtalk.stores.redis.command import Command
 from longtalk.stores.redis.scripts import APPLY, MARK_SIZE
 from longtalk.stores.redis.tree import (
     Keys,

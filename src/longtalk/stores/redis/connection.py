@@ -9,18 +9,18 @@ deadline passes. The server may therefore run a batch twice; the caller must mak
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
 from longtalk.errors import InputError, StoreError
 from longtalk.observation import log_and_suppress
 from longtalk.stores.redis.address import Address, ServerAddress, import_redis
+from longtalk.stores.redis.command import Command, encode_batch
 
 TIMEOUT = 5.0
 """Seconds to wait for a reply before the node counts as unreachable."""
@@ -34,29 +34,6 @@ _DEMOTED = ("cannot be used with replica", "UNBLOCKED")
 """Parts of the errors that WAIT returns if a master has become a replica. The write before WAIT is then lost."""
 _RETRY_DELAYS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
 """Seconds to wait before each retry of a batch. The last value is used for all further retries."""
-
-
-class Script:
-    """A Lua script. Once a server has run it, sending the script's digest is enough to run it again."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-
-
-class Command(NamedTuple):
-    """A Redis command or a Lua script, with its keys and arguments."""
-
-    name: str | Script
-    arguments: Sequence[Any]
-    keys: Sequence[bytes] = ()
-
-    def to_words(self, *, script_known: bool) -> tuple[Any, ...]:
-        """Return the command's arguments. With `script_known`, a script's digest takes the place of its text."""
-        if isinstance(self.name, str):
-            return self.name, *self.keys, *self.arguments
-        call = ("EVALSHA", self.name.sha) if script_known else ("EVAL", self.name.text)
-        return *call, len(self.keys), *self.keys, *self.arguments
 
 
 class NotReplicated(StoreError):
@@ -252,7 +229,7 @@ class Client:
         if asking:
             words = [each for command in words for each in (("ASKING",), command)]
         try:
-            connection.send_packed_command([_encode_batch(words)])
+            connection.send_packed_command([encode_batch(words)])
             replies = [self._read_reply(connection) for _ in words]
         except BaseException:
             # On this connection, a late reply would be taken for that of the next batch. Idle ones may be broken, too.
@@ -386,17 +363,6 @@ class Client:
         if slot is not None and node is not None:
             slots[slot] = node
         self._slots = slots
-
-
-def _encode_batch(batch: Sequence[tuple[Any, ...]]) -> bytes:
-    """Encode commands for sending. The redis library's own encoder takes three times as long."""
-    parts: list[bytes] = []
-    for words in batch:
-        parts.append(b"*%d\r\n" % len(words))
-        for word in words:
-            data = word if isinstance(word, bytes) else str(word).encode()
-            parts += (b"$%d\r\n" % len(data), data, b"\r\n")
-    return b"".join(parts)
 
 
 def _raise_errors(replies: list[Any]) -> list[Any]:

@@ -21,7 +21,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from longtalk.stores.redis.connection import Client, Command, NotReplicated
+from longtalk.stores.redis.command import Command
+from longtalk.stores.redis.connection import Client, NotReplicated
 from longtalk.stores.redis.scripts import COOL, SETTLE
 from longtalk.stores.redis.tree import Keys, decode_time
 from longtalk.transcript.transcript import now

@@ -9,8 +9,9 @@ from longtalk.stores._paths import Span, find_base, find_segment, is_on_path
 from longtalk.stores._rows import to_utf8_json
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, RequestKeyTaken
 from longtalk.stores.checks import check_commit, check_parents, check_record_positions
+from longtalk.stores.redis.command import Command
 from longtalk.stores.redis.commit import Changes, find_runs, parse_number
-from longtalk.stores.redis.connection import Client, Command
+from longtalk.stores.redis.connection import Client
 from longtalk.stores.redis.scripts import HEAD, MARK_SIZE, MAX_MARKS
 from longtalk.stores.redis.tree import (
     Branch,

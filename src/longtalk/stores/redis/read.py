@@ -16,7 +16,8 @@ from longtalk.stores._paths import Span, clip, is_on_path
 from longtalk.stores.base import MAIN, BranchHead, ConversationInfo, KeyedTurn, PlacedRecord, SearchHit
 from longtalk.stores.checks import meta_matches
 from longtalk.stores.in_memory import match_terms, rank_hits
-from longtalk.stores.redis.connection import Client, Command
+from longtalk.stores.redis.command import Command
+from longtalk.stores.redis.connection import Client
 from longtalk.stores.redis.lists import ConversationLists
 from longtalk.stores.redis.scripts import HEAD
 from longtalk.stores.redis.search import TextCache

@@ -5,8 +5,9 @@ from __future__ import annotations
 from longtalk.stores._paths import is_on_path
 from longtalk.stores._redaction import get_turn_id, redact_turn
 from longtalk.stores.base import DeletionReceipt, KeyedRequest
+from longtalk.stores.redis.command import Command
 from longtalk.stores.redis.commit import Changes
-from longtalk.stores.redis.connection import Client, Command
+from longtalk.stores.redis.connection import Client
 from longtalk.stores.redis.tree import (
     Keys,
     Tree,

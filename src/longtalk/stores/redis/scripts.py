@@ -31,7 +31,7 @@ token, `l` holder, `i` expiry and `j` token of the lease, `a` time of the last c
 
 from __future__ import annotations
 
-from longtalk.stores.redis.connection import Script
+from longtalk.stores.redis.command import Script
 
 PARTS = ("c", "t", "m", "g", "f", "q", "r", "h", "x")
 """The names of a conversation's keys, except for the lists of entries."""

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from longtalk.memory.recall.labels import get_searchable_text
 from longtalk.stores._words import normalize_words
 from longtalk.stores.base import MAIN, SearchHit
-from longtalk.stores.redis.connection import Client, Command
+from longtalk.stores.redis.command import Command
+from longtalk.stores.redis.connection import Client
 from longtalk.stores.redis.tree import ConversationGone, Keys, Tree, decode_pack
 from longtalk.wires import text_if_readable
 

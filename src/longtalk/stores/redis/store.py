@@ -20,8 +20,9 @@ from longtalk.stores._closing import ClosedOnExit
 from longtalk.stores._rows import to_utf8_json
 from longtalk.stores.base import BranchHead, Commit, DeletionReceipt, HeadMoved, RequestKeyTaken, Store
 from longtalk.stores.checks import check_commit, check_commit_fields
+from longtalk.stores.redis.command import Command
 from longtalk.stores.redis.commit import Changes, build_write_arguments, make_mark
-from longtalk.stores.redis.connection import Client, Command, NotReplicated
+from longtalk.stores.redis.connection import Client, NotReplicated
 from longtalk.stores.redis.planner import CommitPlanner
 from longtalk.stores.redis.read import Reader
 from longtalk.stores.redis.remove import find_entry, plan_deletion, plan_redaction

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from longtalk.stores.redis.connection import Client, Command
+from longtalk.stores.redis.command import Command
+from longtalk.stores.redis.connection import Client
 from longtalk.stores.redis.tree import (
     Damaged,
     Keys,
