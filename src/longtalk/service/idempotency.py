@@ -25,6 +25,8 @@ _RECENT = "recent_request"
 _KEYED_LIFETIME = 24 * 3_600_000
 _RECENT_LIFETIME = 600_000
 _LONGEST_KEY = 255
+_MOST_EQUAL = 1_000
+"""Among how many equal requests that were not delivered a repeated one is looked for."""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -33,6 +35,8 @@ class Claim(msgspec.Struct, frozen=True):
     response: str
     digest: str
     is_new: bool = True
+    tries: int = 0
+    """How often the client has repeated the request."""
     document: tuple[str, str] = ("", "")
     """The kind and key of what is stored about it."""
 
@@ -54,10 +58,8 @@ class Idempotency:
         if key:
             claim: Claim = await call_store(self._storage, lambda: self._claim_key(owner, key, digest, response))
             return claim
-        is_retry = bool(read_number(headers.get("x-stainless-retry-count", "")))
-        recent: Claim = await call_store(
-            self._storage, lambda: self._claim_recent(owner, digest, response, is_retry=is_retry)
-        )
+        tries = read_number(headers.get("x-stainless-retry-count", "")) or 0
+        recent: Claim = await call_store(self._storage, lambda: self._claim_recent(owner, digest, response, tries))
         return recent
 
     async def mark_delivered(self, claim: Claim) -> None:
@@ -81,19 +83,19 @@ class Idempotency:
                 raise ApiError(422, message, param="Idempotency-Key", code="idempotency_key_reused")
             return msgspec.structs.replace(claim, is_new=False)
 
-    def _claim_recent(self, owner: str, digest: str, response: str, *, is_retry: bool) -> Claim:
+    def _claim_recent(self, owner: str, digest: str, response: str, tries: int) -> Claim:
         name = f"{len(owner)}:{owner}{digest}/"
-        if is_retry:
-            for found in self._storage.list_documents(_RECENT, prefix=name, limit=20):
-                # Only one repeated request gets it.
-                if self._storage.delete(_RECENT, found.key, expect=found.version):
-                    claim = typed_json.decode(found.value, Claim)
-                    renewed = msgspec.structs.replace(claim, is_new=False)
-                    self._storage.put(_RECENT, found.key, _encode(claim), expires=now() + _RECENT_LIFETIME)
-                    return renewed
+        expires = now() + _RECENT_LIFETIME
+        for found in self._storage.list_documents(_RECENT, prefix=name, limit=_MOST_EQUAL) if tries else ():
+            claim = typed_json.decode(found.value, Claim)
+            # Only one of the requests that are repeated at the same time gets it, and later that client again.
+            if claim.tries < tries:
+                again = msgspec.structs.replace(claim, tries=tries)
+                if self._storage.put(_RECENT, found.key, _encode(again), expect=found.version, expires=expires):
+                    return msgspec.structs.replace(again, is_new=False)
         document = (_RECENT, name + response)
-        new = Claim(response, digest, document=document)
-        self._storage.put(*document, _encode(new), expires=now() + _RECENT_LIFETIME)
+        new = Claim(response, digest, tries=tries, document=document)
+        self._storage.put(*document, _encode(new), expires=expires)
         return new
 
 

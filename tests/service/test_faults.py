@@ -1,0 +1,212 @@
+"""Faults under a running service: nothing that was acknowledged is lost, and each request makes one turn."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from longtalk.service.idempotency import Idempotency
+from longtalk.service.storage.in_memory import InMemoryStorage
+from longtalk.stores.postgres.store import Postgres
+from longtalk.stores.redis.store import Redis
+from longtalk.stores.sqlite.store import SQLite
+from longtalk.testing import AsyncScripted, says
+from tests.service.conftest import Serve, Served
+from tests.service.fleet import TEXT, Provider, make_service, run_fleet
+from tests.support.postgres_server import Server
+from tests.support.redis_server import Cluster, wait_until
+
+BODY = {"model": "m", "input": "Count.", "stream": True}
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with closing(Provider()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """Start a server of PostgreSQL that other tests do not use."""
+    own = Server()
+    own.wait()
+    with own.asking() as connection:
+        connection.execute("CREATE ROLE app LOGIN")
+    yield own
+    own.stop()
+
+
+def open_client(url: str) -> openai.OpenAI:
+    # Every request gets a connection of its own, and so another process.
+    http = openai.DefaultHttpxClient(limits=httpx2.Limits(max_keepalive_connections=0))
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=10, http_client=http)
+
+
+def read_events(answer: httpx2.Response) -> Iterator[dict[str, Any]]:
+    for line in answer.iter_lines():
+        if line.startswith("data: {"):
+            yield json.loads(line[6:])
+
+
+def read_until_delta(stream: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    events = []
+    for event in stream:
+        events.append(event)
+        if event["type"].endswith("output_text.delta"):
+            break
+    return events
+
+
+def get_numbers(events: list[dict[str, Any]]) -> list[int]:
+    return [event["sequence_number"] for event in events]
+
+
+def count_turns(client: openai.OpenAI, response: str) -> int:
+    """Return how many messages and answers the request of a response has."""
+    return len(client.responses.input_items.list(response).data)
+
+
+@pytest.mark.slow
+def test_killing_one_of_three_processes_changes_nothing_for_clients_that_retry(server: Server) -> None:
+    with run_fleet(server.url(database=server.database())) as (fleet, provider), open_client(fleet.url) as client:
+        header = {"Idempotency-Key": "k"}
+        with httpx2.stream("POST", f"{fleet.url}/v1/responses", json=BODY, headers=header, timeout=60) as answer:
+            stream = read_events(answer)
+            first = read_until_delta(stream)
+            fleet.kill(fleet.balancer.chosen[-1])
+            with suppress(httpx2.HTTPError):
+                assert not [event for event in stream if event["type"] == "response.completed"]
+        provider.go.set()
+        made = first[0]["response"]["id"]
+        events: list[Any] = list(client.responses.create(**BODY, extra_headers=header))  # type: ignore[call-overload]
+        assert (events[-1].response.id, events[-1].response.output_text) == (made, TEXT)
+        # The other two processes know it at once, and go on with it.
+        for _ in range(2):
+            assert client.responses.retrieve(made).output_text == TEXT
+            assert count_turns(client, made) == 1
+            told = client.responses.create(model="m", input="On.", previous_response_id=made)
+            assert told.output_text == TEXT
+            made = told.id
+
+
+@pytest.mark.slow
+def test_equal_requests_raced_fifty_fold_at_three_processes_make_one_turn(server: Server) -> None:
+    with run_fleet(server.url(database=server.database())) as (fleet, provider), open_client(fleet.url) as client:
+        texts = race(client, provider, 50, {"Idempotency-Key": "k"})
+        assert len(texts) == 50
+        assert len({made for made, _ in texts}) == 1
+        assert {text for _, text in texts} == {TEXT}
+        assert len(provider.requests) == 1
+        assert count_turns(client, texts[0][0]) == 1
+
+
+def race(client: openai.OpenAI, provider: Provider, count: int, headers: dict[str, str]) -> list[tuple[str, str]]:
+    """Make equal requests at the same time, and return the ids and texts of their responses."""
+    made: list[tuple[str, str]] = []
+
+    def ask() -> None:
+        response = client.responses.create(model="m", input="Count.", extra_headers=headers)
+        made.append((response.id, response.output_text))
+
+    threads = [threading.Thread(target=ask) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    assert provider.began.acquire(timeout=60)
+    provider.go.set()
+    for thread in threads:
+        thread.join(120)
+    return made
+
+
+def test_requests_that_are_repeated_without_a_key_each_find_their_own_response() -> None:
+    idempotency = Idempotency(InMemoryStorage())
+
+    def claim(response: str, tries: int) -> Any:
+        return idempotency._claim_recent("ada", "digest", response, tries)
+
+    first = [claim(f"resp_{number}", 0) for number in range(50)]
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(claim("resp_new", 1))) for _ in range(51)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(each.response for each in found) == sorted([*(each.response for each in first), "resp_new"])
+    assert sum(each.is_new for each in found) == 1
+    # A client that repeats its request a second time is one of them again.
+    assert not claim("resp_other", 2).is_new
+
+
+@pytest.mark.slow
+def test_a_stream_survives_a_restart_of_postgresql(server: Server, provider: Provider) -> None:
+    with closing(Postgres(server.url(database=server.database()))) as store:
+        check_fault(store, provider, server.restart)
+
+
+@pytest.mark.slow
+def test_a_stream_survives_the_loss_of_a_master_of_a_cluster(provider: Provider) -> None:
+    with closing(Cluster(timeout=1_000)) as cluster, closing(Redis(cluster.url, replicas=1)) as store:
+        killed = cluster.servers[0]
+
+        def fail_over() -> None:
+            killed.kill()
+            wait_until(lambda: len(cluster.masters()) == 3, "no replica takes over")
+            # Without this server, the new master has no replica, and no write can be acknowledged.
+            killed.start()
+            cluster.wait()
+
+        check_fault(store, provider, fail_over)
+
+
+def check_fault(store: Any, provider: Provider, fault: Any) -> None:
+    """Check that a stream during which something fails is complete, and the same when it is read again."""
+    served = Served(make_service(store, provider.url))
+    try:
+        with httpx2.stream("POST", f"{served.url}/v1/responses", json=BODY, timeout=120) as answer:
+            stream = read_events(answer)
+            events = read_until_delta(stream)
+            fault()
+            provider.go.set()
+            events += stream
+        assert get_numbers(events) == list(range(len(events)))
+        assert events[-1]["response"]["output"][0]["content"][0]["text"] == TEXT
+        made = events[0]["response"]["id"]
+        url = f"{served.url}/v1/responses/{made}?stream=true"
+        with httpx2.stream("GET", url, timeout=120) as answer:
+            assert list(read_events(answer)) == events
+        client = served.client(max_retries=10)
+        assert count_turns(client, made) == 1
+        told = client.responses.create(model="m", input="On.", previous_response_id=made)
+        assert told.output_text == TEXT
+        assert len(provider.requests) == 2
+    finally:
+        served.stop()
+
+
+def test_after_a_full_disk_the_same_request_makes_one_turn_without_a_restart(serve: Serve, tmp_path: Path) -> None:
+    store = SQLite(tmp_path / "talks.db")
+    model = AsyncScripted(says("Hello."), says("Large."), says("Large."), says("After."))
+    served = serve(store=store, m=model)
+    client = served.client()
+    talk = client.conversations.create()
+    client.responses.create(model="m", input="Hi.", conversation=talk.id)
+    used = store._file.write(lambda db: db.execute("PRAGMA page_count").get)
+    large: Any = {"model": "m", "input": "x" * 500_000, "conversation": talk.id}
+    store._file.write(lambda db: db.execute(f"PRAGMA max_page_count = {used + 2}").get)
+    for _ in range(2):
+        with pytest.raises(openai.InternalServerError):
+            client.responses.create(**large, extra_headers={"Idempotency-Key": "k"})
+    assert client.conversations.retrieve(talk.id).id == talk.id
+    store._file.write(lambda db: db.execute("PRAGMA max_page_count = 1000000").get)
+    made = client.responses.create(**large, extra_headers={"Idempotency-Key": "k"})
+    assert client.responses.create(**large, extra_headers={"Idempotency-Key": "k"}).id == made.id
+    said = [item.type for item in client.conversations.items.list(talk.id)]
+    assert len(said) == 4
