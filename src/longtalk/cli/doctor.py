@@ -98,7 +98,7 @@ def _check_writing(storage: Storage) -> Iterator[Finding]:
 def _check_clock(store: Store) -> Iterator[Finding]:
     """Compare the clock of this machine with that of the store's server: leases and expiry depend on clocks."""
     from longtalk.stores.postgres.store import Postgres
-    from longtalk.stores.redis.connection import Command, Script
+    from longtalk.stores.redis.command import Command, Script
     from longtalk.stores.redis.store import Redis
 
     if isinstance(store, Postgres):
