@@ -163,3 +163,13 @@ def test_several_workers_share_the_store_and_end_together(start: Start, loopback
         time.sleep(0.05)
     logged = [json.loads(line) for line in program.lines if line.startswith("{")]
     assert sum(line["path"] == "/v1/responses" for line in logged) == 12
+
+
+@pytest.mark.parametrize(("trusted", "client"), [("127.0.0.1", "203.0.113.9"), ("", "127.0.0.1")])
+def test_the_address_of_a_client_is_taken_from_trusted_proxies_only(start: Start, trusted: str, client: str) -> None:
+    program = start(LONGTALK_TRUSTED_PROXIES=trusted, LONGTALK_ROOT_PATH="/llm")
+    answer = httpx2.get(f"{program.url}/v1/models", headers={"x-forwarded-for": "203.0.113.9"})
+    assert answer.status_code == 200
+    program.stop()
+    logged = [json.loads(line) for line in program.lines if line.startswith("{")]
+    assert logged[-1]["client"] == client
