@@ -147,6 +147,17 @@ async def test_a_fork_has_the_pins_of_where_it_began(store: Store) -> None:
     assert (await one.pins(), await branch.pins()) == ([first.entries[0].id], [])
 
 
+async def test_a_turn_that_another_object_has_written_since_can_be_marked(store: Store) -> None:
+    one, other = talk(store, policy=KeepLast(4)), talk(store, policy=KeepLast(4))
+    await one.send("x")
+    pinned = await other.send("remember the bow")
+    await one.pin(pinned.turn_id)
+    excluded = await other.send("forget the bow")
+    await one.exclude(excluded.turn_id)
+    assert await other.pins() == [pinned.entries[0].id]
+    assert await other.excluded() == [excluded.entries[0].id]
+
+
 # Exclusions
 
 

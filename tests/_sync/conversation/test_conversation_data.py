@@ -147,6 +147,17 @@ def test_a_fork_has_the_pins_of_where_it_began(store: Store) -> None:
     assert (one.pins(), branch.pins()) == ([first.entries[0].id], [])
 
 
+def test_a_turn_that_another_object_has_written_since_can_be_marked(store: Store) -> None:
+    one, other = talk(store, policy=KeepLast(4)), talk(store, policy=KeepLast(4))
+    one.send("x")
+    pinned = other.send("remember the bow")
+    one.pin(pinned.turn_id)
+    excluded = other.send("forget the bow")
+    one.exclude(excluded.turn_id)
+    assert other.pins() == [pinned.entries[0].id]
+    assert other.excluded() == [excluded.entries[0].id]
+
+
 # Exclusions
 
 

@@ -170,6 +170,7 @@ def change_branch(
     whole: bool = False,
 ) -> Sequence[Entry]:
     """Change the branch without a turn, after waiting for a running turn. `meta` is stored with the last new entry."""
+    is_fresh = False
     while True:
         head, before = stored.load(whole=whole)
         if head is None:
@@ -178,7 +179,15 @@ def change_branch(
             stored.forget()
             wait_for_turn(stored)
             continue
-        after = change(before)
+        try:
+            after = change(before)
+        except InputError:
+            # This object may have read the branch before another one wrote to it.
+            if is_fresh:
+                raise
+            is_fresh = True
+            stored.forget()
+            continue
         new = after.fresh[len(before.fresh) :]
         turn = after.turns[-1] if len(after.turns) and after.turns != before.turns else None
         records = [place_record(record, after.size - 1) for record in after.records if record not in before.records]
