@@ -143,7 +143,7 @@ def test_a_question_that_failed_leaves_no_conversation(environment: dict[str, st
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        ([], 1, "no question"),
+        ([], 1, "No question was given"),
         (["-f", "missing.txt", "Hi."], 1, "Can't read missing.txt"),
         (["-f", "binary", "Hi."], 1, "is not text"),
         (["-a", "text.txt", "Hi."], 1, "is not a PNG, JPEG, GIF or WebP image"),

@@ -16,10 +16,12 @@ PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
 def test_the_client_of_the_page_gets_answers_and_is_remembered(
     serve: Serve, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    provider = AsyncScripted(*map(says, ("Hello, Ada.", "The violin.", "Gladly.", "The violin, I think.")))
-    (code,) = re.findall(r"^```py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    code = code.replace("http://127.0.0.1:8086", serve(local=provider).url)
+    answers = ("Hello, Ada.", "The violin.", "Gladly.", "The violin, I think.", "Hello again.", "Ada.")
+    provider = AsyncScripted(*map(says, answers))
+    blocks = re.findall(r"^```py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    code = "\n".join(blocks).replace("http://127.0.0.1:8086", serve(local=provider).url)
     exec(compile(code, "docs/service.md", "exec"), {})
     assert capsys.readouterr().out == "The violin.\n"
     assert b"I play the violin." in provider.requests[1]
     assert b"Let's begin." in provider.requests[3]
+    assert len(provider.requests) >= 5

@@ -180,7 +180,9 @@ def config_show(settings: str | None) -> None:
 @_SETTINGS
 @_STORE
 def doctor(**options: Any) -> None:
-    """Check what the service needs: versions, settings, store, clock, access keys and models. No model is called.
+    """Check the settings, the store, the clock and the models.
+
+    Versions and access keys are checked, too. No model is called.
 
     Each line has a level (ok, warning or error), a subject, and what to do. With an error, the exit status is 1.
 

@@ -593,6 +593,11 @@ class ListsKeysOfAllOwners(InMemory):
         return [asked for each in list(self._owners) for asked in InMemory.keyed_turns(self, each, conversation)]
 
 
+class FindsRecordsOfAllOwners(InMemory):
+    def conversations_with(self, owner: str, kind: str) -> list[str]:
+        return [name for each in list(self._owners) for name in InMemory.conversations_with(self, each, kind)]
+
+
 class KeepsMetadataOfRedactedEntries(InMemory):
     def redact(self, owner: str, conversation: str, entry: str, native: bytes) -> bool:
         with self._lock:
@@ -784,6 +789,8 @@ BROKEN: list[tuple[type[InMemory], str]] = [
     (ReportsBranchesInNameOrder, "a_request_key_reports_a_branch_that_has_its_turn"),
     (ListsNoKeys, "a_request_key_is_used_for_one_turn_only"),
     (ListsKeysOfAllOwners, "another_owners_conversation_seems_not_to_exist"),
+    (FindsRecordsOfAllOwners, "another_owners_conversation_seems_not_to_exist"),
+    (FindsRecordsOfAllOwners, "conversations_are_found_by_the_kinds_of_their_records"),
     (KeepsMetadataOfRedactedEntries, "a_redaction_removes_the_metadata_of_its_entry"),
     (RemovesAllRecordsOnRedaction, "a_redaction_keeps_records_that_quote_no_entries"),
     (KeepsRecordsOfRedactedEntries, "a_redaction_keeps_records_that_quote_no_entries"),
@@ -815,7 +822,11 @@ def test_case_names_are_unique():
 
 
 @pytest.mark.parametrize(
-    "name", sorted({name for name in vars(Store) if name[0] != "_"} - {"candidates", "close", "conversations"})
+    "name",
+    sorted(
+        {name for name in vars(Store) if name[0] != "_"}
+        - {"candidates", "close", "conversations", "conversations_with"}
+    ),
 )
 def test_a_method_that_reveals_another_owners_conversation_fails(name: str):
     def reveal(self: InMemory, owner: str, conversation: str, *rest: Any, **fields: Any) -> Any:
