@@ -213,7 +213,7 @@ def test_the_first_key_seals_and_all_open() -> None:
 
 
 def test_a_key_that_was_dropped_is_named() -> None:
-    with pytest.raises(BadState, match="this Seal does not have its key 'k1'") as caught:
+    with pytest.raises(BadState, match="sealed with the key 'k1', which this Seal does not have") as caught:
         Seal({"k3": KEYS["k3"]}).open(SEAL.close(STATE))
     assert caught.value.reason == "unknown_key"
 

@@ -38,9 +38,9 @@ def find_app_lines(
 
 
 def _list_lines(store: Store, owner: str, conversation: str, branch: str) -> Iterator[tuple[Line, PlacedRecord]]:
-    """Yield the lines of the app that have left the brief of a branch, each with the record that says so.
+    """Yield each line of the app that no longer fits into the brief of a branch, with the record that has it.
 
-    Lines that the app has revoked are not yielded.
+    Lines that the app has revoked are skipped.
     """
     head = store.head(owner, conversation, branch)
     if head is None or all(each.record.kind != KIND for each in head.records):

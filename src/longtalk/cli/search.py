@@ -61,7 +61,7 @@ def excerpt(text: str, pattern: re.Pattern[str] | None) -> str:
 def _compile_pattern(words: Sequence[str]) -> re.Pattern[str] | None:
     """Return a pattern that matches any of the words or phrases, ignoring case; None if they have no word characters.
 
-    It serves only for excerpts and highlighting: the store does the search, and may match words with other accents.
+    Used only for excerpts and highlighting: the store does the search, and may also match words that differ in accents.
     """
     terms = parse_terms(" ".join(words))
     parts = [r"\W+".join(map(re.escape, found)) for term in terms if (found := re.findall(r"\w+", term))]

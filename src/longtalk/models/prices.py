@@ -28,7 +28,7 @@ Price: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Prices for a million tokens sent, received, read from the cache, or written to the cache. None is unknown."""
+    """Prices in US dollars per million tokens sent, received, read from the cache or written to it; None if unknown."""
 
     input: Price
     output: Price

@@ -103,7 +103,10 @@ class Observer:
         self._began = perf_counter()
 
     def end_call(self, usage: bytes | None = None, *, error: str = "") -> None:
-        """Report the current model call. `usage` is the provider's usage report."""
+        """Report the end of the current model call.
+
+        `usage` is the provider's report of tokens; `error` describes a failure, and is empty for a call that succeeded.
+        """
         if error:
             self._failed_call = self._call_id
         self._report(self._kind, call=self._call_id, seconds=perf_counter() - self._began, usage=usage, error=error)

@@ -199,7 +199,7 @@ class Policy(Protocol):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """A policy with what follows from it, computed once. It is a policy too."""
+    """A policy with the values that are derived from it, computed once. It can be used as a policy itself."""
 
     policy: Policy
     compactors: tuple[Compactor, ...]
@@ -209,7 +209,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 def read_rules(policy: Policy) -> Rules:
-    """Return a policy with what follows from it."""
+    """Return the rules of a policy: the policy itself, and the values that are derived from it."""
     if type(policy) is Rules:
         return policy
     return Rules(policy, tuple(policy.compactors), find_brief_keeper(policy), fingerprint_policy(policy))

@@ -51,7 +51,10 @@ class WindowShare(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         OverWindow(self.share)
         if self.to is not None and OverWindow(self.to).share > self.share:
-            raise InputError(f"`to` is the share after a cut, so it must be at most {self.share}, not {self.to}.")
+            raise InputError(
+                f"`to` must be at most `share` ({self.share}), not {self.to}: it is the share of the window that is used "
+                "after a cut."
+            )
         _check_digest(self.digest)
 
     @property

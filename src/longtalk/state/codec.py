@@ -126,7 +126,11 @@ def decode(
     """
     state = _to_bytes(state)
     if len(state) > max_bytes:
-        raise _bad_state(state, "too_large", f"it has {len(state)} bytes, the limit is {max_bytes}: raise `max_state`")
+        raise _bad_state(
+            state,
+            "too_large",
+            f"it has {len(state)} bytes, but the limit is {max_bytes}; to open it, raise `max_state`",
+        )
     if (version := _read_version(state)) == VERSION:
         return _read(state, wires, part, max_bytes, is_authentic=is_authentic)
     return READERS[version](state, wires, part, max_bytes)

@@ -147,8 +147,8 @@ class Seal:
             raise cannot_open(
                 sealed,
                 "unknown_key",
-                f"this Seal does not have its key {key_id!r}. Keep a key until the last state that it sealed has "
-                "expired; if no such key ever existed, the bytes were changed",
+                f"it was sealed with the key {key_id!r}, which this Seal does not have. Keep each key until every "
+                "state that was sealed with it has expired. If you never had such a key, the bytes were changed",
             )
         secret, binding = _derive_keys(self._keys[key_id], header.salt)
         whose = _digest(binding, "owner", owner)

@@ -72,7 +72,10 @@ def learn_window(draft: Draft, problem: ContextOverflow, context: Context, label
 
 
 def report_unknown_model(draft: Draft, window: int | None) -> Draft:
-    """Return the draft with a notice that the model is not in the registry, unless the conversation already had it."""
+    """Return the draft with a notice that the model is not in the registry, unless the conversation has that notice.
+
+    `window` is the size of the model's window, if it is known.
+    """
     model = draft.turn.model
     what = "its price is unknown" if window else "its window and its price are unknown"
     provider, _, name = model.partition(":")

@@ -55,7 +55,7 @@ def may_ask(transcript: Transcript) -> bool:
 
 
 def make_claim(transcript: Transcript, request: SummaryRequest) -> SummaryClaim:
-    """Return a claim of this process to write a summary."""
+    """Return a claim that reserves the writing of a summary for this process."""
     until = now() + round(1_000 * request.timeout) + _GRACE
     last = transcript.records.read_latest("attempt", SummaryClaim)
     return SummaryClaim(

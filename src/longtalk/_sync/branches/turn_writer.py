@@ -283,7 +283,7 @@ class TurnWriter:
         return draft.notice(Notice("fenced_out", text)), head
 
     def _find_source_branch(self, commit: Commit) -> str:
-        """Return a branch that has the entries saved so far. After a rewind, that may be another branch."""
+        """Return a branch that has the entries saved so far. After a rewind, it need not be the commit's own."""
         stored, size = self._stored, self._base + self._saved
         parent = commit.entries[0].parent if commit.entries else None
         heads = stored.store.branches(stored.owner, stored.conversation) if parent else []

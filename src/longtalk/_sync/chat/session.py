@@ -45,7 +45,7 @@ class StateSession:
         """Do nothing. This is never called, because a chat refuses policies that need it."""
 
     def build_index(self, before: Transcript, message: str, config: Recall, *, at: int) -> RecallIndex:
-        """Return a recall index of the entries in the state."""
+        """Return a recall index of the entries in the caller's state, which `before` holds."""
         from longtalk.memory.recall.search import index_transcript
 
         index: RecallIndex = run_in_thread(lambda: index_transcript(before, message, config, now=at))

@@ -17,7 +17,7 @@ from longtalk.transcript.transcript import TurnStatus
 
 
 class BranchObject(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch."""
+    """A branch, as the API returns it."""
 
     name: str
     entries: int

@@ -75,7 +75,7 @@ class GivenTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     stream: bool = False
 
     def to_messages(self) -> list[bytes]:
-        """Return the message and the results, as JSON of the wire."""
+        """Return the message and the tool results, encoded as JSON in the format of the wire."""
         said: list[Any] = [
             {"role": "tool", "tool_call_id": each.call_id, "content": each.text} for each in self.outputs
         ]

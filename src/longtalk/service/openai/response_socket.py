@@ -166,7 +166,7 @@ class ResponseSocket:
 async def identify(service: Service, socket: WebSocket) -> Caller:
     """Return the caller of a connection or of one of its messages, and count the request.
 
-    A page of another site may open a connection like one that changes things, so it is checked like a POST.
+    Browsers let pages of other sites open WebSockets, so the origin of a connection is checked like that of a POST.
     """
     caller: Caller = await call_store(
         service.storage, lambda: service.gate.identify("POST", read_path(socket.scope), socket.headers)

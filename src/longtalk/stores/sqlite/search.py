@@ -178,7 +178,7 @@ def find_candidates(
 def find_matches(
     db: Database, scope: str, path: Sequence[Span[int]], terms: Sequence[SearchTerm], most: int
 ) -> list[Matches]:
-    """For each term, return the last `most` matching positions of a path. See `Store.matches`."""
+    """For each term, return its last matching positions on a path, at most `most` of them. See `Store.matches`."""
     # The keys of a segment are contiguous. Searching a few ranges of keys is faster than filtering by scope.
     ranges = [(to_key(span.segment, span.start), to_key(span.segment, span.stop)) for span in reversed(path)]
     within = ""
