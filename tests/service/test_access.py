@@ -64,6 +64,20 @@ def test_a_revoked_and_an_expired_key_are_refused(serve: Serve, storage: InMemor
             served.client(key).models.list()
 
 
+def test_revoking_the_last_key_does_not_open_the_service(serve: Serve, storage: InMemoryStorage) -> None:
+    keys = AccessKeys(storage)
+    _, info = keys.add("a", "ada")
+    url = serve(storage=storage).url
+    assert keys.revoke(info.id)
+    assert httpx2.get(f"{url}/v1/models").status_code == 401
+
+
+@pytest.mark.parametrize("model", ["local:/etc/passwd", "local:weights.gguf", "codex-cli:x", "claude-cli:sonnet"])
+def test_files_and_programs_of_the_machine_are_models_only_if_the_settings_name_them(serve: Serve, model: str) -> None:
+    with pytest.raises(openai.NotFoundError, match="does not exist or is not for you"):
+        serve().client().responses.create(model=model, input="Hi.")
+
+
 def test_a_key_can_be_limited_to_models_and_paths(serve: Serve, storage: InMemoryStorage) -> None:
     key, _ = AccessKeys(storage).add("a", "ada", models=("m",), routes=("/v1/responses", "/v1/models"))
     client: Any = serve(storage=storage, m=AsyncScripted(says("Hi.")), other=AsyncScripted()).client(key)
@@ -108,6 +122,8 @@ def test_the_key_of_an_app_acts_for_the_owner_that_it_names(serve: Serve, storag
     assert served.client(plain).responses.retrieve(made.id).output_text == "Hi."
     with pytest.raises(openai.PermissionDeniedError):
         served.client(plain).models.list(extra_headers={"Longtalk-Owner": "bob"})
+    with pytest.raises(openai.BadRequestError, match="name the owner in the header"):
+        served.client(app).models.list()
 
 
 def test_a_key_is_stored_as_a_digest_only(storage: InMemoryStorage) -> None:

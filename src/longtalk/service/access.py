@@ -137,6 +137,7 @@ class Gate:
         self._keys = keys
         self._jwt = _JwtReader(settings.jwt) if settings.jwt else None
         self._seen: set[str] = set()
+        self._had_keys = keys.exist()
 
     def identify(self, method: str, path: str, headers: Headers) -> Caller:
         """Return the caller of a request. Reads the storage, so it is called in a thread."""
@@ -158,14 +159,17 @@ class Gate:
             return Caller(self._jwt.read_owner(token))
         key = self._keys.find(token) if token else None
         if key is None:
-            if self._jwt is None and not self._keys.exist():
+            if self._jwt is None and not self._need_keys():
                 return self._identify_single_user(headers)
             raise ApiError(401, "The access key is missing, wrong or expired.", code="invalid_api_key")
         if key.routes and not any(path == each or path.startswith(each.rstrip("/") + "/") for each in key.routes):
             raise ApiError(403, "This access key does not give access to this path.", code="route_not_allowed")
         owner = key.owner
         if key.act_as:
-            owner = headers.get("longtalk-owner", owner)
+            if "longtalk-owner" not in headers:
+                message = "This access key acts for others: name the owner in the header `Longtalk-Owner`."
+                raise ApiError(400, message, param="Longtalk-Owner", code="owner_missing")
+            owner = headers["longtalk-owner"]
             try:
                 check_name(owner, "owner", empty=True)
             except InputError as problem:
@@ -173,6 +177,14 @@ class Gate:
         elif headers.get("longtalk-owner", owner) != owner:
             raise ApiError(403, "This access key can't act for another owner.", code="owner_not_allowed")
         return Caller(owner, key.id, key.models)
+
+    def _need_keys(self) -> bool:
+        """Return True if requests need a key: there is one, or there was one since this process has started.
+
+        Otherwise revoking the last key would open the service.
+        """
+        self._had_keys = self._had_keys or self._keys.exist()
+        return self._had_keys
 
     def _identify_single_user(self, headers: Headers) -> Caller:
         """Return the user of this machine as the caller, without credentials. Refuse other host names."""

@@ -5,6 +5,7 @@ A provider keeps its connections, so there is one for each model in a process, h
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,8 +16,12 @@ from longtalk.policies import Policy
 from longtalk.policies.notation import parse_policy
 from longtalk.providers.base import AsyncProvider
 from longtalk.providers.factory import connect
+from longtalk.providers.local.catalog import find_model
 from longtalk.service.errors import ApiError
 from longtalk.service.settings import ModelSettings, Settings
+from longtalk.wires import AGENTS
+
+_log = logging.getLogger("longtalk")
 
 
 class ServedModel(msgspec.Struct, frozen=True):
@@ -59,7 +64,7 @@ class Models:
         """
         chosen = name or self._settings.default_model
         known = chosen in self._given or chosen in self._settings.models or chosen == self._settings.default_model
-        if (allowed and chosen not in allowed) or not (known or self._settings.any_model):
+        if (allowed and chosen not in allowed) or not (known or (self._settings.any_model and _is_remote(chosen))):
             raise _unknown(chosen)
         settings = self._settings.models.get(chosen, ModelSettings(chosen))
         try:
@@ -67,6 +72,7 @@ class Models:
         except InputError as problem:
             if known:
                 raise ApiError(500, str(problem), kind="server_error", code="model_unavailable") from None
+            _log.warning("the model %r can't be used: %s", chosen, problem)
             raise _unknown(chosen) from None
         policy = self._policies.get(chosen, self._default_policy)
         return ServedModel(chosen, provider, policy, settings.options, settings.system)
@@ -84,6 +90,12 @@ class Models:
             api_key = self._credentials.get(settings.model.partition(":")[0])
             self._connected[key] = connect(settings.model, base_url=settings.base_url, api_key=api_key)
         return self._connected[key]
+
+
+def _is_remote(name: str) -> bool:
+    """Return False for a model that only the settings may name: a file or a program of this machine."""
+    provider, _, model = name.partition(":")
+    return provider not in AGENTS and (provider != "local" or find_model(model) is not None)
 
 
 def _unknown(name: str) -> ApiError:

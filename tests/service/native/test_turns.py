@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
 import anyio.to_thread
 
 from longtalk.errors import Overloaded
-from longtalk.service.settings import Settings
+from longtalk.service.settings import ModelSettings, Settings
 from longtalk.testing import AsyncScripted, says
+from tests.cli.helpers import streamed
 from tests.service.conftest import Serve
 from tests.service.native.conftest import MakeApi, read_events
+from tests.support.loopback import Loopback
 
 
 class Waiting(AsyncScripted):
@@ -168,6 +171,19 @@ def test_a_turn_goes_on_with_the_model_and_policy_of_the_last_one(serve: Serve, 
     call("POST", f"{talk}/turns", json={"message": "1", "model": "m", "policy": "KeepLast(3)"})
     call("POST", f"{talk}/turns", json={"message": "2"})
     assert "KeepLast" in call("GET", f"{talk}/settings")["policy"]
+
+
+def test_the_system_text_of_another_name_for_the_same_model_is_not_taken_over(
+    serve: Serve, api: MakeApi, loopback: Loopback
+) -> None:
+    loopback.say(streamed("One."), streamed("Two."))
+    tutor = ModelSettings("compatible:m", base_url=loopback.url, system="You teach.")
+    models = {"tutor": tutor, "plain": ModelSettings("compatible:m", base_url=loopback.url)}
+    call = api(serve(settings=Settings(models=models)))
+    path = call.new()
+    call("POST", f"{path}/turns", json={"message": "Hi.", "model": "plain"})
+    call("POST", f"{path}/turns", json={"message": "And?"})
+    assert [each["role"] for each in json.loads(loopback.requests[-1])["messages"]] == ["user", "assistant", "user"]
 
 
 def test_a_failed_turn_says_why(serve: Serve, api: MakeApi) -> None:

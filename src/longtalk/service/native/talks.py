@@ -38,7 +38,8 @@ def find_model(
 ) -> ServedModel:
     """Return the model of a turn: the one that is named, else that of the last turn if it is served, else the default.
 
-    The policy is the one that is given, else that of the last turn, else that of the model.
+    The policy is the one that is given, else that of the last turn, else that of the model. The model of the last turn
+    keeps the options and the system text of that turn.
     """
     models, caller = call.service.models, call.caller
     chosen = models.find(name, allowed=caller.models) if name is not None else None
@@ -48,7 +49,10 @@ def find_model(
             with contextlib.suppress(ApiError):
                 found = models.find(each, allowed=caller.models)
                 if found.provider.label == settings.model:
-                    chosen = found
+                    # A name may stand for the same model with another system text.
+                    chosen = msgspec.structs.replace(
+                        found, system=settings.system or "", options=settings.options or {}
+                    )
                     break
     chosen = chosen or models.find(caller.models[0] if caller.models else None, allowed=caller.models)
     if policy is not None:
