@@ -34,6 +34,7 @@ class Program:
         command = [*LONGTALK, "serve", "--port", str(port), "-m", "ollama:x", *arguments]
         self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
+        self.clients: list[openai.OpenAI] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         for _ in range(1200):
@@ -49,7 +50,10 @@ class Program:
         self.lines += self.process.stderr
 
     def client(self) -> openai.OpenAI:
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+        """Return a client, which is closed at the end of the test."""
+        made = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+        self.clients.append(made)
+        return made
 
     def stop(self) -> int:
         """Stop the program with SIGTERM, and return its exit status."""
@@ -79,6 +83,8 @@ def start(environment: dict[str, str], loopback: Loopback, tmp_path: Path) -> It
 
     yield run
     for program in started:
+        for client in program.clients:
+            client.close()
         if program.process.poll() is None:
             program.process.kill()
             program.wait()

@@ -132,20 +132,20 @@ def test_the_service_remembers_after_a_restart_and_stops_when_told(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
     command = [*LONGTALK, "serve", "--port", str(port), "-m", "ollama:x", "--store", str(tmp_path / "s.db")]
     last = ""
-    for text in ("I'm Ada.", "Who am I?"):
-        with subprocess.Popen(command, env={**home, "OLLAMA_HOST": loopback.url}, stderr=subprocess.PIPE) as server:
-            for _ in range(600):
-                try:
-                    assert httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
-                    break
-                except httpx2.TransportError:
-                    time.sleep(0.05)
-            made = client.responses.create(model="ollama:x", input=text, previous_response_id=last or openai.omit)
-            last = made.id
-            server.send_signal(signal.SIGINT)
-            assert server.wait(30) in (0, 130, -signal.SIGINT)
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client:
+        for text in ("I'm Ada.", "Who am I?"):
+            with subprocess.Popen(command, env={**home, "OLLAMA_HOST": loopback.url}, stderr=subprocess.PIPE) as server:
+                for _ in range(600):
+                    try:
+                        assert httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+                        break
+                    except httpx2.TransportError:
+                        time.sleep(0.05)
+                made = client.responses.create(model="ollama:x", input=text, previous_response_id=last or openai.omit)
+                last = made.id
+                server.send_signal(signal.SIGINT)
+                assert server.wait(30) in (0, 130, -signal.SIGINT)
     assert made.output_text == "With pleasure."
     assert b"I'm Ada." in loopback.requests[-1]
