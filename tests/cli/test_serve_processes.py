@@ -34,7 +34,7 @@ class Program:
         command = [*LONGTALK, "serve", "--port", str(port), "-m", "ollama:x", *arguments]
         self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
-        self.clients: list[openai.OpenAI] = []
+        self.open: list[openai.OpenAI | openai.Stream[Any]] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         for _ in range(1200):
@@ -52,7 +52,7 @@ class Program:
     def client(self) -> openai.OpenAI:
         """Return a client, which is closed at the end of the test."""
         made = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
-        self.clients.append(made)
+        self.open.append(made)
         return made
 
     def stop(self) -> int:
@@ -83,8 +83,8 @@ def start(environment: dict[str, str], loopback: Loopback, tmp_path: Path) -> It
 
     yield run
     for program in started:
-        for client in program.clients:
-            client.close()
+        for each in reversed(program.open):
+            each.close()
         if program.process.poll() is None:
             program.process.kill()
             program.wait()
@@ -105,7 +105,9 @@ def paused(text: str, release: threading.Event) -> Answer:
 
 def read_until_text(program: Program) -> tuple[str, Iterator[Any]]:
     """Start a response, and read its stream up to the first text. Return the response's id and the rest."""
-    stream = iter(program.client().responses.create(model="ollama:x", input="Count.", stream=True))
+    made = program.client().responses.create(model="ollama:x", input="Count.", stream=True)
+    program.open.append(made)
+    stream = iter(made)
     first: Any = next(stream)
     next(event for event in stream if event.type == "response.output_text.delta")
     return first.response.id, stream
