@@ -32,6 +32,7 @@ from longtalk.stores.base import (
 )
 from longtalk.stores.in_memory import InMemory
 from longtalk.stores.redis import lists as redis_lists
+from longtalk.stores.redis import read as redis_read
 from longtalk.stores.redis import search as redis_search
 from longtalk.stores.redis.address import ServerAddress
 from longtalk.stores.redis.connection import Client
@@ -176,6 +177,43 @@ def test_a_read_takes_one_round_trip_for_one_segment_and_four_for_several(store:
     assert count_trips(store, lambda: store.read(ME, "t", "fork", 2, 3)) == 1
     assert count_trips(store, lambda: store.read(ME, "t", "fork", 0, 3)) == 4
     assert count_trips(store, lambda: store.read(ME, "t", "fork", 0, 2)) == 4
+
+
+def fork_often(store: Store) -> None:
+    """Write a conversation with so many branches that its tree is kept."""
+    say(store, "talk", "one", "two")
+    for i in range(redis_read.MANY_BRANCHES):
+        ConversationDriver(store, ME, "talk").write(f"b{i}", source=(MAIN, 1))
+
+
+def test_the_tree_of_many_branches_is_read_once_for_all_of_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fork_often(store)
+    trees: list[object] = []
+    decode = redis_read.decode_tree
+    monkeypatch.setattr(redis_read, "decode_tree", lambda fields: trees.append(fields) or decode(fields))
+    with closing(store.again()) as reader:
+        assert [texts(reader, "talk", f"b{i}") for i in range(redis_read.MANY_BRANCHES)] == [
+            ["one"]
+        ] * redis_read.MANY_BRANCHES
+    assert len(trees) == 1
+
+
+def test_a_tree_that_was_kept_is_read_again_when_another_store_object_has_changed_it(store: Store) -> None:
+    fork_often(store)
+    with closing(store.again()) as reader:
+        assert texts(reader, "talk", "b3") == ["one"]
+        say(store, "talk", "three", branch="b3")
+        assert texts(reader, "talk", "b3") == ["one", "three"]
+
+
+def test_branches_show_a_lease_that_was_renewed_after_the_tree_was_kept(store: Store) -> None:
+    fork_often(store)
+    lease = Lease(Holder("a host", "a boot", 7, 8), 1_000, 1)
+    ConversationDriver(store, ME, "talk").write("b3", lease=lease)
+    with closing(store.again()) as reader:
+        texts(reader, "talk", "b4")
+        assert store.renew(ME, "talk", "b3", 1, 2_000)
+        assert [head.lease.until for head in reader.branches(ME, "talk") if head.lease] == [2_000]
 
 
 def test_a_server_that_has_lost_its_scripts_gets_them_again(alone: Store) -> None:

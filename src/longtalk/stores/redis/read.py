@@ -45,6 +45,8 @@ from longtalk.transcript.transcript import Turn
 
 MAX_TIPS = 10_000
 """The maximum number of branches whose last segment this process remembers."""
+MANY_BRANCHES = 16
+"""The number of branches from which on the tree of a conversation is kept for the next read."""
 
 _Result = TypeVar("_Result")
 
@@ -59,6 +61,9 @@ class Reader:
         self._texts = TextCache()
         self._tips: dict[tuple[str, str], tuple[int, int]] = {}
         """The last segment of each branch and its start, as this process last saw them, by conversation and branch."""
+
+        self._large_tree: tuple[str, Tree | None] = ("", None)
+        """The last tree with many branches, by the tag of its conversation."""
 
     def _get_keys(self, owner: str, conversation: str) -> Keys:
         return Keys(self._prefix, owner, conversation)
@@ -77,15 +82,32 @@ class Reader:
         return decode_head(branch, reply)
 
     def _read_tree(self, keys: Keys) -> Tree | None:
-        return decode_tree(self._client.read(Command("HGETALL", (), [keys.conversation]))[0])
+        tree = decode_tree(self._client.read(Command("HGETALL", (), [keys.conversation]))[0])
+        if tree is not None and len(tree.branches) >= MANY_BRANCHES:
+            self._large_tree = keys.tag, tree
+        return tree
 
-    def _read_consistently(self, keys: Keys, read_from: Callable[[Tree | None], _Result]) -> _Result:
+    def _read_tree_of_paths(self, keys: Keys) -> Tree | None:
+        """Return the tree of a conversation, of which only the paths of its branches may be used.
+
+        The last large tree is reused until a path changes: to read it for each branch would take the square of their
+        number. Its leases may have changed.
+        """
+        tag, tree = self._large_tree
+        if tree is not None and tag == keys.tag and self._is_unchanged(keys, tree):
+            return tree
+        return self._read_tree(keys)
+
+    def _read_consistently(
+        self, keys: Keys, read_from: Callable[[Tree | None], _Result], *, with_leases: bool = False
+    ) -> _Result:
         """Call `read_from` with the tree of a conversation, or None if it doesn't exist, and return the result.
 
+        Without `with_leases`, the leases in the tree may be old.
         If the conversation is deleted, or replaced by a new one with the same id, in the meantime, start over.
         """
         while True:
-            tree = self._read_tree(keys)
+            tree = self._read_tree(keys) if with_leases else self._read_tree_of_paths(keys)
             result: _Result | None = None
             with suppress(ConversationGone):
                 result = read_from(tree)
@@ -284,7 +306,7 @@ class Reader:
             pairs = zip(tree.branches.values(), turns, strict=True)
             return [tree.build_head(branch, decode_turn(turn) if turn else None) for branch, turn in pairs]
 
-        return self._read_consistently(keys, read_from)
+        return self._read_consistently(keys, read_from, with_leases=True)
 
     def info(self, owner: str, conversation: str) -> ConversationInfo | None:
         tree = self._read_tree(self._get_keys(owner, conversation))
