@@ -53,7 +53,8 @@ def read(data: bytes, *, name: str = "import") -> list[ConversationExport]:
                 raise ValueError("the file name is not valid UTF-8, so it can't be the id; pass an id")
             check_export(export)
     except (ValueError, OverflowError, RecursionError, BadState, Damaged, TooLarge) as problem:
-        reason = str(problem).rstrip(".") or type(problem).__name__
+        is_deep = isinstance(problem, RecursionError)
+        reason = "the JSON is nested too deeply" if is_deep else str(problem).rstrip(".") or type(problem).__name__
         hint = f" Supported files: {SUPPORTED}." if isinstance(problem, UnknownFormat) else ""
         raise InputError(f"Can't read a conversation from {name!r}: {reason}.{hint}") from None
     return exports
