@@ -20,9 +20,10 @@ from longtalk.stores.redis.store import Redis
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import AsyncScripted, says
 from tests.service.conftest import Serve, Served
-from tests.service.fleet import TEXT, Provider, make_service, run_fleet
+from tests.service.fleet import TEXT, Fleet, Provider, make_service, run_fleet
 from tests.support.postgres_server import Server
 from tests.support.redis_server import Cluster, wait_until
+from tests.support.redis_server import Server as RedisServer
 
 BODY = {"model": "m", "input": "Count.", "stream": True}
 
@@ -95,6 +96,106 @@ def test_killing_one_of_three_processes_changes_nothing_for_clients_that_retry(s
             told = client.responses.create(model="m", input="On.", previous_response_id=made)
             assert told.output_text == TEXT
             made = told.id
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Return the address of an empty store that several processes can use."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "talks.db")
+    elif request.param == "postgres":
+        server = request.getfixturevalue("server")
+        yield server.url(database=server.database())
+    else:
+        with closing(RedisServer()) as redis:
+            yield redis.url
+
+
+def begin_and_kill(fleet: Fleet, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Begin a stream, and kill its process after the first piece of text. Return the events so far."""
+    with httpx2.stream(
+        "POST", f"{fleet.url}/v1/responses", json=body, headers={"Idempotency-Key": "k"}, timeout=60
+    ) as answer:
+        stream = read_events(answer)
+        events = read_until_delta(stream)
+        port, made = fleet.balancer.chosen[-1], events[0]["response"]["id"]
+        # Another process sees the text as well: it is stored.
+        with httpx2.stream("GET", f"{fleet.url}/v1/responses/{made}?stream=true", timeout=60) as other:
+            assert read_until_delta(read_events(other)) == events
+        fleet.kill(port)
+        with suppress(httpx2.HTTPError):
+            events += stream
+    return events
+
+
+@pytest.mark.slow
+def test_a_background_response_is_finished_by_another_process(address: str) -> None:
+    with run_fleet(address) as (fleet, provider), open_client(fleet.url) as client:
+        talk = client.conversations.create()
+        events = begin_and_kill(fleet, {**BODY, "background": True, "conversation": talk.id})
+        provider.go.set()
+        made = events[0]["response"]["id"]
+        assert [event["response"]["status"] for event in events[:3]] == ["queued", "queued", "in_progress"]
+        last = events[-1]["sequence_number"]
+        url = f"{fleet.url}/v1/responses/{made}?stream=true"
+        with httpx2.stream("GET", f"{url}&starting_after={last}", timeout=60) as answer:
+            events += read_events(answer)
+        assert get_numbers(events) == list(range(len(events)))
+        assert [item["content"][0]["text"] for item in events[-1]["response"]["output"]] == [TEXT]
+        for _ in range(2):
+            with httpx2.stream("GET", url, timeout=60) as answer:
+                assert list(read_events(answer)) == events
+            found = client.responses.retrieve(made)
+            assert (found.status, found.output_text) == ("completed", TEXT)
+        assert [item.id for item in found.output] == [item["id"] for item in events[-1]["response"]["output"]]
+        assert len(client.conversations.items.list(talk.id).data) == 2
+
+
+@pytest.mark.slow
+def test_a_client_that_polls_sees_a_background_response_completed_after_its_process_has_died(address: str) -> None:
+    with run_fleet(address, 2) as (fleet, provider), open_client(fleet.url) as client:
+        made = client.responses.create(model="m", input="Count.", background=True)
+        assert made.status == "queued"
+        assert provider.began.acquire(timeout=60)
+        fleet.kill(fleet.balancer.chosen[-1])
+        provider.go.set()
+        seen = []
+        while not seen or seen[-1].status in ("queued", "in_progress"):
+            seen.append(client.responses.retrieve(made.id))
+        assert (seen[-1].status, seen[-1].output_text) == ("completed", TEXT)
+        assert count_turns(client, made.id) == 1
+
+
+@pytest.mark.slow
+def test_followers_of_a_foreground_response_learn_that_its_process_has_died(address: str) -> None:
+    with run_fleet(address) as (fleet, provider), open_client(fleet.url) as client:
+        events = begin_and_kill(fleet, BODY)
+        provider.go.set()
+        made, last = events[0]["response"]["id"], events[-1]["sequence_number"]
+        for _ in range(2):
+            rest: list[Any] = list(client.responses.retrieve(made, stream=True, starting_after=last))
+            assert [event.sequence_number for event in rest] == list(range(last + 1, last + 1 + len(rest)))
+            ended = rest[-1].response
+            assert (rest[-1].type, ended.status, ended.error.code) == ("response.failed", "failed", "interrupted")
+            found = client.responses.retrieve(made)
+            assert found.error is not None
+            assert (found.status, found.error.code, found.output_text) == ("failed", "interrupted", events[-1]["delta"])
+        again: list[Any] = list(client.responses.create(**BODY, extra_headers={"Idempotency-Key": "k"}))  # type: ignore[call-overload]
+        assert (again[-1].response.id, again[-1].response.output_text) == (made, TEXT)
+        assert client.responses.retrieve(made).status == "completed"
+        assert count_turns(client, made) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("background", [False, True])
+def test_cancelling_a_response_whose_process_has_died_ends_it(address: str, background: bool) -> None:
+    with run_fleet(address, 2) as (fleet, provider), open_client(fleet.url) as client:
+        made = begin_and_kill(fleet, {**BODY, "background": background})[0]["response"]["id"]
+        assert client.responses.cancel(made).status == "cancelled"
+        assert client.responses.cancel(made).status == client.responses.retrieve(made).status == "cancelled"
+        provider.go.set()
+        told = client.responses.create(model="m", input="On.", previous_response_id=made)
+        assert told.output_text == TEXT
 
 
 @pytest.mark.slow

@@ -141,6 +141,26 @@ async def _check_running(stored: AsyncBranch) -> tuple[BranchHead | None, bool]:
 # Changes
 
 
+async def end_abandoned_turn(stored: AsyncBranch, turn: str) -> bool:
+    """Mark the last turn of the branch as interrupted if it is this one and its process has died.
+
+    Return False if there is nothing to mark, or another writer was faster.
+    """
+    head, runs = await _check_running(stored)
+    last = head.turn if head is not None else None
+    if head is None or runs or last is None or last.id != turn or last.status != "running":
+        return False
+    at = now()
+    ended = msgspec.structs.replace(last, status="interrupted", finish="interrupted", ended=at)
+    commit = Commit(branch=stored.branch, expect=head.revision, turn=ended, at=at)
+    try:
+        await call_store(stored.store, partial(stored.write, commit))
+    except HeadMoved:
+        return False
+    stored.forget()
+    return True
+
+
 async def rewind_branch(stored: AsyncBranch, to: str) -> str:
     """Cut the branch after an entry or a turn. Return the name of a new branch that keeps the entries cut off."""
     while True:

@@ -26,6 +26,7 @@ from longtalk.service.native.openapi import make_document
 from longtalk.service.native.routes import PREFIX
 from longtalk.service.native.table import ROUTES
 from longtalk.service.openai import chat, context, conversations, models, response_socket, responses
+from longtalk.service.openai.recovery import recover_all
 from longtalk.service.service import Service
 from longtalk.service.settings import Settings, load_settings
 from longtalk.service.storage.protocol import Storage
@@ -78,11 +79,12 @@ def create_app(
     @asynccontextmanager
     async def run(app: Starlette) -> AsyncIterator[None]:
         service: Service = app.state.service
-        cleaning = asyncio.ensure_future(service.clean_up())
+        tasks = [asyncio.ensure_future(each) for each in (service.clean_up(), recover_all(service))]
         try:
             yield
         finally:
-            cleaning.cancel()
+            for task in tasks:
+                task.cancel()
             await service.aclose(settings.shutdown_seconds)
 
     cors = Middleware(

@@ -16,6 +16,8 @@ from longtalk.service.storage.protocol import Append, Storage
 
 KIND = "run"
 """The kind of document by which a process claims a run."""
+PARKED = "parked_run"
+"""The kind of document from which another process goes on with a run whose process has died."""
 FLUSH_SECONDS = 0.025
 FLUSH_EVENTS = 64
 """How many new events of one run are stored without waiting for the next flush."""
@@ -97,13 +99,15 @@ class EventWriter:
             if run.logs and (run in last or run.stored < len(run.events))
         ]
         try:
-            claims = [(KIND, run.name.to_key()) for run in last]
+            claims = [(kind, run.name.to_key()) for run in last for kind in (KIND, *([PARKED] * run.is_parked))]
             conflicts = await run_in_thread(lambda: self._storage.append_all(appends, delete=claims))
             if conflicts:
                 _log.warning("the events of %d runs were stored by another process", len(conflicts))
             sizes = {append.run: append.first + len(append.events) for append in appends}
             for run in {**changed, **last}:
                 run.stored = sizes.get(run.log, run.stored)
+                if run.is_parked:
+                    run.wake()
         except Exception as problem:
             _log.warning("the events of %d runs could not be stored: %s", len(appends), type(problem).__name__)
             self._late |= {run: tries + 1 for run, tries in last.items() if tries < _RETRIES}

@@ -32,6 +32,11 @@ class Run:
         self.cancelled = False
         self.log = new_id()
         """The name of the event log."""
+        self.is_parked = False
+        """Whether what is needed to go on with the run in another process is stored, until its end.
+
+        Its followers get only events that are stored, so that none of them changes if another process goes on.
+        """
         self.stored = 0
         """How many events are in the storage."""
         self.task: asyncio.Task[None] | None = None
@@ -64,8 +69,8 @@ class Run:
     async def follow(self, after: int = -1) -> AsyncIterator[tuple[int, list[bytes]]]:
         """Yield the events after the one with the number `after`, until the end; see `Runs.follow`."""
         while True:
-            while after + 1 < len(self.events):
-                new = self.events[after + 1 :]
+            while after + 1 < (count := self.stored if self.is_parked and not self.ended else len(self.events)):
+                new = self.events[after + 1 : count]
                 yield after + 1, new
                 after += len(new)
             if self.ended:

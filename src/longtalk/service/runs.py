@@ -3,6 +3,9 @@
 A request starts a run and follows its events. If the client disconnects, the run continues; `cancel` ends it and keeps
 what was said. The events of a run are numbered from 0. They are in this process's memory while the run goes on, and in
 the storage for followers in other processes and for those who come back later.
+
+A process claims each of its runs, and renews the claims. If it dies, another process on its host sees that at once, and
+one on another host when the claim expires. It may then take the run over, and continue its event log.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import msgspec
 from longtalk._util import typed_json
 from longtalk._util.concurrency import run_in_thread
 from longtalk.service.errors import ApiError
-from longtalk.service.event_writer import KIND, EventWriter
+from longtalk.service.event_writer import KIND, PARKED, EventWriter
 from longtalk.service.run import Run, RunName
 from longtalk.service.storage.protocol import LogConflict, Storage
 from longtalk.stores.base import Holder
@@ -32,9 +35,14 @@ _LOG = "run_log"
 _CONTROL = "control/"
 LOG_LIFETIME = 3_600_000
 """How long the events of a run are kept after its end, in milliseconds."""
+PARKED_LIFETIME = 24 * 3_600_000
+"""How long it is tried to go on with a run whose process has died, in milliseconds."""
 CLAIM_LIFETIME = 60_000
 """How long a process is taken to run a turn if it does not say so again, in milliseconds."""
 _POLL_SECONDS = 1.0
+_END_SECONDS = 0.05
+_END_CHECKS = 100
+"""How often, and after how many seconds each, a request checks whether a run that it has cancelled has ended."""
 
 _log = logging.getLogger("longtalk")
 
@@ -73,10 +81,13 @@ class Runs:
         """Return how many runs of an owner go on in this process."""
         return sum(run.name.owner == owner for run in self.active)
 
-    async def start(self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, logs: bool = True) -> Run:
+    async def start(
+        self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, logs: bool = True, parked: bytes | None = None
+    ) -> Run:
         """Start a run. `play` produces its events; what it returns is the run's result.
 
-        Raises `ApiError` if the run has already started, in this process or in another one.
+        `parked` is stored until the run ends, so that another process can go on with it if this one dies. Raises
+        `ApiError` if the run has already started, in this process or in another one.
         """
         await self._writer.settle(name)
         if name in self._runs or not await run_in_thread(partial(self._claim, name)):
@@ -88,17 +99,66 @@ class Runs:
         try:
             if logs:
                 await run_in_thread(partial(self._point_to_log, run))
+            if parked is not None:
+                run.is_parked = True
+                await run_in_thread(partial(self._park, name, parked))
         except BaseException:
             # The storage has failed, or the client has left: the same request can begin again.
             del self._runs[name]
             self._writer.abandon(run)
             raise
-        run.task = asyncio.get_running_loop().create_task(self._play(run, play))
-        self._tasks.add(run.task)
-        run.task.add_done_callback(self._tasks.discard)
-        if self._renewer is None:
-            self._renewer = asyncio.get_running_loop().create_task(self._renew_claims())
+        self._launch(run, play)
         return run
+
+    async def take_over(self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, parked: bool) -> Run | None:
+        """Go on with a run whose process has died. Its events so far are those of the new run, which adds to them.
+
+        Returns None if the run goes on elsewhere, or has nothing to go on with: with `parked`, the document of this
+        kind, otherwise an event log that has not ended.
+        """
+        if self._closing or name in self._runs or not await run_in_thread(partial(self._claim, name)):
+            return None
+        run = self._runs[name] = Run(name, self._writer.add, logs=True)
+        run.is_parked = True
+        try:
+            goes_on = await run_in_thread(partial(self._restore, run, parked=parked))
+        except BaseException:
+            del self._runs[name]
+            await run_in_thread(partial(self._storage.delete, KIND, name.to_key()))
+            raise
+        if not goes_on:
+            del self._runs[name]
+            await run_in_thread(partial(self._storage.append_all, [], delete=[(KIND, name.to_key())]))
+            return None
+        self._start_watching()
+        self._launch(run, play)
+        return run
+
+    async def list_parked(self, after: str | None = None) -> list[tuple[str, bytes]]:
+        """Return keys and contents of runs that another process can go on with, ordered by key."""
+        found = await run_in_thread(partial(self._storage.list_documents, PARKED, after=after))
+        return [(each.key, each.value) for each in found]
+
+    async def read_parked(self, name: RunName) -> bytes | None:
+        """Return what was parked for a run that has not ended, or None."""
+        found = await run_in_thread(partial(self._storage.get, PARKED, name.to_key()))
+        return found.value if found is not None else None
+
+    async def forget_parked(self, name: RunName) -> None:
+        """Let no process go on with a run, if its process has died."""
+        await run_in_thread(partial(self._storage.delete, PARKED, name.to_key()))
+
+    async def is_running(self, name: RunName) -> bool:
+        """Return True if a process that is alive runs a run."""
+        return name in self._runs or await self.read_info(name) is not None
+
+    async def read_events(self, name: RunName) -> tuple[list[bytes], bool]:
+        """Return the events of a run so far, and whether it has ended. Without a log, that is taken to be so."""
+        run = self._runs.get(name)
+        if run is not None:
+            return list(run.events), run.ended
+        log = await self._find_log(name)
+        return ([], True) if log is None else await run_in_thread(partial(self._read_log, log))
 
     def find(self, name: RunName) -> Run | None:
         """Return a run of this process."""
@@ -121,10 +181,11 @@ class Runs:
         return found.value.decode() if found is not None else None
 
     async def read_info(self, name: RunName) -> RunInfo | None:
-        """Return what is known of a run, or None."""
+        """Return what is known of a run, or None if no process runs it, or the one that did has died."""
         key = name.to_key()
         found = await run_in_thread(lambda: self._storage.get(KIND, key))
-        return typed_json.decode(found.value, RunInfo) if found is not None else None
+        info = typed_json.decode(found.value, RunInfo) if found is not None else None
+        return info if info is not None and is_alive(info.holder) else None
 
     async def cancel(self, name: RunName) -> None:
         """End a run, in whichever process it is. What was said is kept. Ending it twice changes nothing."""
@@ -135,6 +196,14 @@ class Runs:
         info = await self.read_info(name)
         if info is not None and info.process != self.process:
             await run_in_thread(lambda: self._send_control(info.process, name))
+
+    async def wait_for_end(self, name: RunName) -> bool:
+        """Wait until no process runs a run, for some seconds at most. Return False if one still does."""
+        for _ in range(_END_CHECKS):
+            if not await self.is_running(name):
+                return True
+            await asyncio.sleep(_END_SECONDS)
+        return False
 
     async def aclose(self, seconds: float) -> None:
         """Wait for the runs to end; after some seconds, end them. What was said is kept."""
@@ -153,6 +222,43 @@ class Runs:
             await run_in_thread(partial(self._watcher.join, _POLL_SECONDS + 1))
 
     # Inside
+
+    def _launch(self, run: Run, play: Callable[[Run], Awaitable[Any]]) -> None:
+        """Let a run that this process has claimed go on."""
+        run.task = asyncio.get_running_loop().create_task(self._play(run, play))
+        self._tasks.add(run.task)
+        run.task.add_done_callback(self._tasks.discard)
+        if self._renewer is None:
+            self._renewer = asyncio.get_running_loop().create_task(self._renew_claims())
+
+    def _park(self, name: RunName, parked: bytes) -> None:
+        self._storage.put(PARKED, name.to_key(), parked, expires=now() + PARKED_LIFETIME)
+
+    def _restore(self, run: Run, *, parked: bool) -> bool:
+        """Give a run the log and the events of the one that it continues. Return False if that has ended."""
+        key = run.name.to_key()
+        if parked and self._storage.get(PARKED, key) is None:
+            return False
+        found = self._storage.get(_LOG, key)
+        if found is None:
+            if parked:
+                self._point_to_log(run)
+            return parked
+        run.log = found.value.decode()
+        run.events, ended = self._read_log(run.log)
+        run.stored = len(run.events)
+        if ended:
+            self._storage.delete(PARKED, key)
+        return not ended
+
+    def _read_log(self, log: str) -> tuple[list[bytes], bool]:
+        """Return all events of a log, and whether it has ended."""
+        events: list[bytes] = []
+        while page := self._storage.read(log, len(events) - 1):
+            events += page.events
+            if page.ended or not page.events:
+                return events, page.ended
+        return events, False
 
     def _claim(self, name: RunName) -> bool:
         """Claim a run for this process. Return False if another process that is alive runs it."""

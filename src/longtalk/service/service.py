@@ -64,10 +64,21 @@ class Service:
         """Return the conversations of an owner."""
         return AsyncArchive(self.store, owner=owner)
 
-    async def start_run(self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, logs: bool) -> Run:
-        """Start a run, if its owner may run another one."""
+    async def start_run(
+        self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, logs: bool, parked: bytes | None = None
+    ) -> Run:
+        """Start a run, if its owner may run another one. See `Runs.start`."""
         self.limiter.check_turns(self.runs.count_active(name.owner))
         await self.quotas.check(name.owner)
+
+        return await self.runs.start(name, self._count(name, play), logs=logs, parked=parked)
+
+    async def take_over_run(self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, parked: bool) -> Run | None:
+        """Go on with a run whose process has died. See `Runs.take_over`."""
+        return await self.runs.take_over(name, self._count(name, play), parked=parked)
+
+    def _count(self, name: RunName, play: Callable[[Run], Awaitable[Any]]) -> Callable[[Run], Awaitable[Any]]:
+        """Return `play`, which also stores what the run has used."""
 
         async def play_and_count(run: Run) -> Any:
             try:
@@ -75,7 +86,7 @@ class Service:
             finally:
                 await self.quotas.store(name.owner)
 
-        return await self.runs.start(name, play_and_count, logs=logs)
+        return play_and_count
 
     async def open_stream(self, order: TurnOrder) -> AsyncStream[Any]:
         """Return the stream of a turn, whose model calls are counted and traced."""

@@ -11,8 +11,11 @@ from starlette.responses import Response
 
 from longtalk._util import typed_json
 from longtalk.archive.history import StoredTurn, to_history
+from longtalk.branches.branch import AsyncBranch
+from longtalk.branches.operations import end_abandoned_turn
 from longtalk.errors import NotFound
 from longtalk.events import Done, Started
+from longtalk.policies import KeepAll
 from longtalk.reply import Reply
 from longtalk.service.errors import ApiError, from_error
 from longtalk.service.http import EventStream, json_response
@@ -31,8 +34,6 @@ from longtalk.turn.stream import AsyncStream
 
 _PURPOSE = "turn"
 """What the states of this surface are sealed for."""
-_WAITS = 100
-_WAIT_SECONDS = 0.05
 
 
 class Follow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -129,9 +130,11 @@ async def follow(call: ApiCall[Follow, Nothing]) -> Response:
             yield first, events
             last, ended = first + len(events) - 1, turn_events.is_last(events[-1])
         if not ended:
-            # The events are not kept any more, or the process that ran the turn has died: the end has all of it.
-            found = await call.archive.turn(info.id, turn, branch=call.query.branch)
-            yield last + 1, [turn_events.encode(DoneEvent(to_turn(found, info.id)))]
+            # The process that ran the turn has died, or the events are not kept any more: the end has all of it.
+            _, log_ended = await runs.read_events(name)
+            found = to_turn(await call.archive.turn(info.id, turn, branch=call.query.branch), info.id)
+            end = DoneEvent(found) if log_ended else turn_events.to_error(_make_interrupted(), found)
+            yield last + 1, [turn_events.encode(end)]
 
     return EventStream(turn_events.render(read()))
 
@@ -140,15 +143,11 @@ async def cancel(call: ApiCall[BranchQuery, Nothing]) -> TurnObject:
     """End a turn. What was said is kept, and ending it twice changes nothing."""
     info, turn = await find_info(call), call.path["turn"]
     runs, name = call.service.runs, _name_run(call.caller.owner, info.id, turn)
-    run = runs.find(name)
     await runs.cancel(name)
-    if run is not None:
-        while not run.ended:
-            await run.wait()
-    for _ in range(_WAITS):
-        if await runs.read_info(name) is None:
-            break
-        await asyncio.sleep(_WAIT_SECONDS)
+    if await runs.wait_for_end(name):
+        found = await call.archive.turn(info.id, turn, branch=call.query.branch)
+        stored = AsyncBranch(call.service.store, call.caller.owner, info.id, found.branch, KeepAll())
+        await end_abandoned_turn(stored, turn)
     return await retrieve(call)
 
 
@@ -216,16 +215,30 @@ async def _read_failed(stream: AsyncStream[Any], read: Callable[..., Any]) -> Tu
     return found
 
 
+async def _end_interrupted(pages: AsyncIterator[tuple[int, list[bytes]]]) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """Yield the events of a turn, and an error at the end if the process that ran it has died."""
+    next_number, last = 0, b""
+    async for first, events in pages:
+        yield first, events
+        next_number, last = first + len(events), events[-1]
+    if last and not turn_events.is_last(last):
+        yield next_number, [turn_events.encode(turn_events.to_error(_make_interrupted()))]
+
+
+def _make_interrupted() -> ApiError:
+    message = "The process that ran this turn has died. Send the request again with the same Idempotency-Key."
+    return ApiError(503, message, kind="server_error", code="interrupted", headers={"retry-after": "1"})
+
+
 async def _answer(pages: AsyncIterator[tuple[int, list[bytes]]], given: GivenTurn) -> Response:
     """Answer with a stream, or with the turn when it has ended."""
     if given.stream:
-        return EventStream(turn_events.render(pages))
+        return EventStream(turn_events.render(_end_interrupted(pages)))
     last = b""
     async for _, events in pages:
         last = events[-1]
     if not turn_events.is_last(last):
-        message = "The process that ran this turn has ended. Send the request again with the same Idempotency-Key."
-        raise ApiError(503, message, kind="server_error", code="interrupted", headers={"retry-after": "1"})
+        raise _make_interrupted()
     ended: TurnEvent = typed_json.decode(last, TurnEvent)  # type: ignore[arg-type]
     if isinstance(ended, ErrorEvent):
         raise turn_events.from_error(ended)

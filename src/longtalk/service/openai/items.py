@@ -75,6 +75,10 @@ class ItemNumbers:
         self._next[kind] += 1
         return make_item_id(kind, self._turn, self._next[kind] - 1)
 
+    def skip(self, item: str) -> None:
+        """Note that an item of this id is there already."""
+        self._next[item.partition("_")[0]] += 1
+
 
 def to_output_items(
     entries: Iterable[Entry], turn: str, *, tools: Mapping[str, CallForm] | None = None, encrypted: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from longtalk.transcript.transcript import now
 from longtalk.usage import Usage
 
 _encoder = msgspec.json.Encoder()
+_PIECES = ("response.output_text.delta", "response.reasoning_summary_text.delta")
 _DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,%b%b,"logprobs":[]}'
 
 
@@ -47,6 +48,9 @@ class ResponseEvents:
         """What all pieces of the message that is being streamed have in common."""
         self._calls: dict[int, Item] = {}
         """The calls that are being streamed, by their index among those of the answer."""
+        self._skipped = 0
+        """How many items were streamed by a process that has died, and are not part of the output."""
+        self.has_ended = False
 
     def begin(self, *, queued: bool = False) -> list[bytes]:
         """Return the first events."""
@@ -57,6 +61,34 @@ class ResponseEvents:
             shown = "in_progress" if kind == "response.in_progress" else status
             events.append(self._event(kind, response=self.make(shown)))
         return events
+
+    def resume(self, sent: Sequence[bytes], saved: Sequence[Item] | None) -> list[bytes]:
+        """Go on after the events that a process has sent before it died. Return the events to send next.
+
+        What it was streaming ends as incomplete, and is not part of the output unless `saved` is None; otherwise these
+        are the items of the turn that were saved, and the output goes on after them.
+        """
+        self._sequence = len(sent)
+        texts: dict[int, list[str]] = {}
+        for event in map(msgspec.json.decode, sent):
+            if event["type"] == "response.output_item.added":
+                self.output.append(event["item"])
+                texts[len(self.output) - 1] = []
+            elif event["type"] == "response.output_item.done":
+                self.output[event["output_index"]] = event["item"]
+                del texts[event["output_index"]]
+            elif event["type"] in _PIECES:
+                texts[event["output_index"]].append(event["delta"])
+        made: list[bytes] = []
+        for index, text in texts.items():
+            self._open, self._text = self.output[index], text
+            made += self._close("incomplete")
+        if saved is not None:
+            self._skipped = len(self.output) - len(saved)
+            self.output = list(saved)
+            for item in saved:
+                self._numbers.skip(item["id"])
+        return made
 
     def make(self, status: str, **details: Any) -> Item:
         """Return the response as it is now."""
@@ -92,6 +124,7 @@ class ResponseEvents:
         refusal: str = "",
     ) -> list[bytes]:
         """Return the last events. `status` is that of the response."""
+        self.has_ended = True
         cut = "completed" if status == "completed" else "incomplete"
         events = self._close(cut)
         if refusal:
@@ -115,11 +148,11 @@ class ResponseEvents:
 
     def _add_item(self, item: Item) -> bytes:
         self.output.append(item)
-        return self._event("response.output_item.added", output_index=len(self.output) - 1, item=item)
+        return self._event("response.output_item.added", output_index=self._place(item)["output_index"], item=item)
 
     def _place(self, item: Item) -> dict[str, Any]:
         index = next(i for i, each in enumerate(self.output) if each is item)
-        return {"item_id": item["id"], "output_index": index}
+        return {"item_id": item["id"], "output_index": index + self._skipped}
 
     def _add_text(self, text: str) -> list[bytes]:
         events: list[bytes] = []
@@ -229,6 +262,10 @@ class ResponseEvents:
                 self._event("response.output_text.done", **place, content_index=0, text=text, logprobs=[]),
                 self._event("response.content_part.done", **place, content_index=0, part=part),
             ]
+        elif item["type"] != "reasoning":
+            # A call that a process has begun to stream before it died.
+            item["status"] = status
+            events = []
         else:
             summary = {"type": "summary_text", "text": text}
             item["summary"] = [summary]

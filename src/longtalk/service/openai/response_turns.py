@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -142,47 +142,54 @@ async def start_run(
     is_new: bool = True,
     logs: bool,
     on_reply: Callable[[TurnReply], None] | None = None,
+    parked: bytes | None = None,
 ) -> Run:
     """Start the run of a response, or find it if an equal request has started it.
 
-    `on_reply` is called with the reply when it is complete, before the last events.
+    `on_reply` is called with the reply when it is complete, before the last events. `parked` is kept while it runs.
     """
     order = await make_order(service, caller, given, target)
     name = RunName(caller.owner, str(target.id))
 
     async def play(run: Run) -> Item:
         stream = await service.open_stream(order)
-        return await _play(
-            run, stream, str(target.id), order, given.to_echo(), encrypted=given.wants_encrypted, on_reply=on_reply
-        )
+        return await _play(run, stream, given, target, order, on_reply=on_reply)
 
     running = None if is_new else service.runs.find(name)
-    return running or await service.start_run(name, play, logs=logs)
+    return running or await service.start_run(name, play, logs=logs, parked=parked)
+
+
+async def play_response(
+    service: Service, caller: Caller, given: CreateResponse, target: Target, run: Run, *, begun: ResponseEvents | None
+) -> Item:
+    """Go on with a response in a run that has taken it over. `begun` renders the events after those of the log."""
+    order = await make_order(service, caller, given, target)
+    return await _play(run, await service.open_stream(order), given, target, order, begun=begun)
 
 
 async def _play(
     run: Run,
     stream: AsyncStream[Any],
-    id: str,  # noqa: A002
+    given: CreateResponse,
+    target: Target,
     order: TurnOrder,
-    echo: Mapping[str, Any],
     *,
-    encrypted: bool,
-    on_reply: Callable[[TurnReply], None] | None,
+    on_reply: Callable[[TurnReply], None] | None = None,
+    begun: ResponseEvents | None = None,
 ) -> Item:
     """Play a turn, and render its events. Return the response."""
-    events: ResponseEvents | None = None
+    events, id_, echo = begun, str(target.id), given.to_echo()
     created, model, tools = now(), order.model.name, list_forms(echo.get("tools", ()))
 
     def begin(turn: str) -> ResponseEvents:
-        made = ResponseEvents(id, turn, model=model, echo=echo, tools=tools, created=created)
-        run.emit(*made.begin())
+        made = ResponseEvents(id_, turn, model=model, echo=echo, tools=tools, created=created)
+        run.emit(*made.begin(queued=bool(given.background)))
         return made
 
     try:
         async for event in stream:
             if type(event) is Started:
-                events = begin(event.turn)
+                events = events or begin(event.turn)
                 continue
             if events is None:
                 events = begin(stream.reply.turn_id)
@@ -207,12 +214,12 @@ async def _play(
         on_reply(reply)
     run.emit(*events.end(status, usage=reply.usage, reason=reason, refusal=refusal))
     return make_response(
-        id,
+        id_,
         model=model,
         created=created,
         echo=echo,
         status=status,
-        output=to_output_items(reply.entries, reply.turn_id, tools=tools, encrypted=encrypted),
+        output=to_output_items(reply.entries, reply.turn_id, tools=tools, encrypted=given.wants_encrypted),
         usage=reply.usage,
         reason=reason,
         completed=now() if status == "completed" else None,

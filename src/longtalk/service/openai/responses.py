@@ -17,12 +17,15 @@ from longtalk.service.ids import ResponseId, parse_response_id
 from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.openai.item_pages import paginate, read_page_query
 from longtalk.service.openai.items import Item
+from longtalk.service.openai.recovery import cancel_dead, park, read_interrupted, recover
 from longtalk.service.openai.response_turns import find_target, start_run
 from longtalk.service.openai.stored_responses import StoredResponse, find_response
 from longtalk.service.run import Run, RunName
 from longtalk.service.service import Service
 
 PATH = "/v1/responses"
+_RECOVERY_SECONDS = 0.05
+_ENDS = tuple(b'{"type":"response.%s"' % each for each in (b"completed", b"incomplete", b"failed"))
 
 
 async def create(service: Service, caller: Caller, request: Request) -> Response:
@@ -39,7 +42,13 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
         found = parse_response_id(claim.response)
         target = msgspec.structs.replace(target, id=found) if found else target
     run = await start_run(
-        service, caller, given, target, is_new=claim.is_new, logs=bool(given.stream or given.background)
+        service,
+        caller,
+        given,
+        target,
+        is_new=claim.is_new,
+        logs=bool(given.stream or given.background),
+        parked=park(caller.owner, target, body) if given.background else None,
     )
     if given.background:
         await run.wait_for_events()
@@ -64,7 +73,7 @@ async def retrieve(service: Service, caller: Caller, request: Request) -> Respon
             raise ApiError(400, "`starting_after` must be a number.", param="starting_after")
         if not await service.runs.has_events(name):
             stored = await _find_stored(service, caller, found)
-            return EventStream(_replay(stored, after))
+            return EventStream(_replay(stored, after, await read_interrupted(service, name, stored)))
         return EventStream(_stream(service, name, after))
     stored_or_none = await find_response(service.store, caller.owner, found)
     if stored_or_none is None:
@@ -72,7 +81,8 @@ async def retrieve(service: Service, caller: Caller, request: Request) -> Respon
         if run is None or not run.events:
             raise _unknown(found)
         return json_response(msgspec.json.decode(run.events[0])["response"])
-    return json_response(stored_or_none.to_object())
+    interrupted = await read_interrupted(service, name, stored_or_none)
+    return json_response(interrupted or stored_or_none.to_object())
 
 
 async def delete(service: Service, caller: Caller, request: Request) -> Response:
@@ -87,16 +97,11 @@ async def cancel(service: Service, caller: Caller, request: Request) -> Response
     """End a response that is in progress. What was said is kept."""
     found = _parse_id(request)
     name = RunName(caller.owner, str(found))
-    run = service.runs.find(name)
     await service.runs.cancel(name)
-    if run is not None:
-        while not run.ended:
-            await run.wait()
+    has_ended = await service.runs.wait_for_end(name)
     stored = await _find_stored(service, caller, found)
-    for _ in range(100):
-        if stored.turn.status != "running" or await service.runs.read_info(name) is None:
-            break
-        await asyncio.sleep(0.05)
+    if has_ended and stored.turn.status == "running":
+        await cancel_dead(service, name, stored)
         stored = await _find_stored(service, caller, found)
     return json_response(stored.to_object())
 
@@ -118,8 +123,15 @@ async def _wait(run: Run) -> Item:
 async def _stream(
     service: Service, name: RunName, after: int, idempotency: Idempotency | None = None, claim: Claim | None = None
 ) -> AsyncIterator[bytes]:
-    async for _, events in service.runs.follow(name, after):
-        yield b"".join(map(to_sse, events))
+    ended = False
+    while not ended:
+        async for first, events in service.runs.follow(name, after):
+            yield b"".join(map(to_sse, events))
+            after, ended = first + len(events) - 1, events[-1].startswith(_ENDS)
+        if ended or not await recover(service, name):
+            break
+        # Another process goes on with it, or ends it.
+        await asyncio.sleep(_RECOVERY_SECONDS)
     yield DONE
     if idempotency is not None and claim is not None:
         await idempotency.mark_delivered(claim)
@@ -131,9 +143,9 @@ def to_sse(event: bytes) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind, event)
 
 
-async def _replay(stored: StoredResponse, after: int) -> AsyncIterator[bytes]:
+async def _replay(stored: StoredResponse, after: int, interrupted: Item | None) -> AsyncIterator[bytes]:
     """Yield the events of a response that has ended, made again from the transcript."""
-    for number, event in enumerate(stored.to_events()):
+    for number, event in enumerate(stored.to_events(interrupted=interrupted is not None)):
         if number > after:
             yield to_sse(event)
     yield DONE

@@ -53,9 +53,13 @@ class StoredResponse:
     def _tools(self) -> dict[str, CallForm]:
         return list_forms(self._echo.get("tools", ()))
 
-    def to_object(self) -> Item:
-        """Return the response object."""
-        status, reason = find_status(self.turn)
+    def to_output_items(self) -> list[Item]:
+        """Return the answers of the turn that were saved, as items."""
+        return to_output_items(self._entries, self.turn.id, tools=self._tools)
+
+    def to_object(self, *, interrupted: bool = False) -> Item:
+        """Return the response object. `interrupted` says that the process that ran the turn has died."""
+        status, reason = ("failed", None) if interrupted else find_status(self.turn)
         error = None
         if status == "failed":
             error = ApiError(500, self.turn.error or "The turn was interrupted.", code="interrupted")
@@ -65,15 +69,15 @@ class StoredResponse:
             created=self.turn.started,
             echo=self._echo,
             status=status,
-            output=to_output_items(self._entries, self.turn.id, tools=self._tools),
+            output=self.to_output_items(),
             usage=self.usage if self.turn.usage else None,
             error=error,
             reason=reason,
             completed=self.turn.ended if status == "completed" else None,
         )
 
-    def to_events(self) -> list[bytes]:
-        """Return the events of the response, with each text in one piece."""
+    def to_events(self, *, interrupted: bool = False) -> list[bytes]:
+        """Return the events of the response, with each text in one piece. `interrupted` is as for `to_object`."""
         events = ResponseEvents(
             str(self.id),
             self.turn.id,
@@ -89,7 +93,7 @@ class StoredResponse:
                 made += events.feed(Text("".join(part.get("text", "") for part in item["content"])))
             elif item["type"] == "function_call":
                 made += events.feed(ToolCall(item["call_id"], item["name"], item["arguments"].encode()))
-        status, reason = find_status(self.turn)
+        status, reason = ("failed", None) if interrupted else find_status(self.turn)
         error = ApiError(500, self.turn.error or "The turn was interrupted.", code="interrupted")
         return made + events.end(status, usage=self.usage, reason=reason, error=error if status == "failed" else None)
 
