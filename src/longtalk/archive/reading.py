@@ -27,6 +27,7 @@ from longtalk.transcript.standing import read_record
 from longtalk.transcript.transcript import Turn, TurnStatus
 
 if TYPE_CHECKING:
+    from longtalk.archive.recalled import RecalledEntry
     from longtalk.branches.rebuild import SentRequest
     from longtalk.branches.settings import Settings
     from longtalk.memory.recall.topics import Topic
@@ -126,6 +127,30 @@ class AsyncArchiveReading:
         """
         data = await self._call(self.store.manifest, conversation, turn)
         return restore_runs(read_manifest(data), await self._read_epochs(conversation, branch)) if data else ()
+
+    async def recalled(self, conversation: str, turn: str, *, branch: str = MAIN) -> list[RecalledEntry]:
+        """Return the entries that were recalled for a turn's message, best first, with the words that led to them.
+
+        The ranking is computed again from what is stored, by words only.
+        """
+        from longtalk.archive.recalled import explain_recalled
+        from longtalk.memory.recall.config import Recall
+        from longtalk.memory.recall.search import index_store
+
+        found = await self.turn(conversation, turn, branch=branch)
+        runs = await self.manifest(conversation, turn, branch=found.branch)
+        positions = [i for run in runs if run.verdict == "recalled" for i in range(run.first, run.last + 1)]
+        said = [each for each in found.entries if each.role == "user"]
+        if not positions or not said:
+            return []
+        message, at, size = "\n".join(each.text for each in said), found.turn.started, found.entries[0].position
+
+        def explain(owner: str, name: str) -> list[RecalledEntry]:
+            index = index_store(self.store, owner, name, found.branch, size, message, Recall(), now=at)
+            return explain_recalled(index, message, positions, now=at)
+
+        explained: list[RecalledEntry] = await self._call(explain, conversation)
+        return explained
 
     async def settings(self, conversation: str, *, branch: str = MAIN) -> Settings | None:
         """Return how a branch was held in its last turn: model, options, policy, system text and tools.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.operations import change_branch, check_new
 from longtalk.errors import InputError
+from longtalk.memory.brief.changes import BriefChange, list_changes
 from longtalk.memory.brief.edits import edit_brief, list_removed_lines, render_record, revoke_line
 from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.operations import Operation
@@ -43,6 +44,12 @@ class AsyncTalkBrief:
         """Return the lines that were dropped, cut or removed on this branch, in their original form, newest last."""
         found: list[PlacedRecord] = await self._stored.call(self._stored.store.records, self._stored.branch, KIND)
         return list_removed_lines(record for each in found if (record := read_record(each.record, BriefRecord)))
+
+    async def changes(self) -> list[BriefChange]:
+        """Return what was added, removed and revoked on this branch, oldest change first."""
+        found: list[PlacedRecord] = await self._stored.call(self._stored.store.records, self._stored.branch, KIND)
+        read = [(each.record.at, read_record(each.record, BriefRecord)) for each in found]
+        return list_changes((at, record) for at, record in read if record is not None)
 
     async def tally(self) -> CardTally:
         """Return the outcomes of the last requests for memory cards: their number (`asks`) and the `failures`."""

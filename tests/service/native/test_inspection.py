@@ -52,6 +52,7 @@ def test_lines_of_the_brief_are_added_edited_and_revoked(serve: Serve, api: Make
     call = api(serve(m=AsyncScripted(says(card), says("Yes."))))
     talk = call.new()
     assert call("GET", f"{talk}/brief")["kept"] is False
+    assert call("GET", f"{talk}/brief/changes") == {"changes": []}
     call("POST", f"{talk}/turns", json={"message": "Hi.", "model": "m", "policy": "Memory()"})
     added = call("POST", f"{talk}/brief", json={"field": "facts", "text": "Ada is nine."})
     line = next(each for each in added["lines"] if each["text"] == "Ada is nine.")
@@ -63,6 +64,11 @@ def test_lines_of_the_brief_are_added_edited_and_revoked(serve: Serve, api: Make
     revoked = call("DELETE", f"{talk}/brief/{new['id']}")
     assert all("ten" not in each["text"] for each in revoked["lines"])
     assert any("ten" in each["text"] for each in revoked["removed"])
+    changes = call("GET", f"{talk}/brief/changes")["changes"]
+    texts = [[[line["text"] for line in each[part]] for part in ("added", "removed")] for each in changes]
+    assert texts[-3:] == [[["Ada is nine."], []], [["Ada is ten."], ["Ada is nine."]], [[], ["Ada is ten."]]]
+    assert new["id"] in changes[-1]["revoked"]
+    assert changes[0]["at"] <= changes[-1]["at"]
     assert call("DELETE", f"{talk}/brief/nothing", 404)
     assert call("PATCH", f"{talk}/brief/nothing", 404, json={"text": "x"})
     assert call("POST", f"{talk}/brief", 400, json={"field": "nonsense", "text": "x"})
@@ -129,3 +135,19 @@ def test_the_next_request_is_estimated_without_sending_it(serve: Serve, api: Mak
     assert before["tokens"] < 20 < after["tokens"]
     assert len(provider.requests) == 1
     assert len(call("GET", f"{talk}/history")["entries"]) == 2
+
+
+def test_recalled_messages_name_the_words_that_led_to_them(serve: Serve, api: MakeApi) -> None:
+    call = api(serve(m=AsyncScripted(*[says(f"Fine, {i}.") for i in range(6)])))
+    talk = call.new()
+    told = ["My violin teacher is called Zelenka.", "I cooked lentils.", "It rained on the roof.", "Trains were late."]
+    for text in [*told, "Which teacher did I mention for the violin?"]:
+        body = {"message": text, "model": "m", "policy": "Memory(limit=0, recent=0, recall=500)"}
+        turn = call("POST", f"{talk}/turns", json=body)
+    found = call("GET", f"{talk}/turns/{turn['id']}/recalled")["recalled"]
+    assert found[0]["position"] == 0
+    assert set(found[0]["words"]) == {"teacher", "violin"}
+    assert found[0]["score"] > 0
+    first = call("GET", f"{talk}/history")["entries"][0]["turn"]
+    assert call("GET", f"{talk}/turns/{first}/recalled") == {"recalled": []}
+    assert call("GET", f"{talk}/turns/nothing/recalled", 404)

@@ -51,6 +51,22 @@ class BriefObject(msgspec.Struct, frozen=True, kw_only=True):
     """The brief as it is sent."""
 
 
+class ChangeObject(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the brief. A line that was edited is removed, and added with its new text."""
+
+    at: int
+    added: list[LineObject]
+    removed: list[LineObject]
+    revoked: list[str]
+    """The ids of lines that the model can't add again from here on."""
+
+
+class BriefHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes of a brief, oldest first."""
+
+    changes: list[ChangeObject]
+
+
 class AddLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A line to add. In a field with one line, it replaces that."""
 
@@ -68,6 +84,27 @@ class EditLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 async def retrieve(call: ApiCall[BranchQuery, Nothing]) -> BriefObject:
     """Return the brief."""
     return await _read(call, call.query.branch)
+
+
+async def list_changes(call: ApiCall[BranchQuery, Nothing]) -> BriefHistory:
+    """List what was added to the brief, removed and revoked, oldest change first."""
+    talk = await open_talk(call, call.query.branch)
+    try:
+        found = await talk.brief.changes()
+    except InputError:
+        # The policy keeps none.
+        found = []
+    return BriefHistory(
+        changes=[
+            ChangeObject(
+                at=each.at,
+                added=[_to_line(line) for line in each.added],
+                removed=[_to_line(line) for line in each.removed],
+                revoked=list(each.revoked),
+            )
+            for each in found
+        ]
+    )
 
 
 async def add(call: ApiCall[Nothing, AddLine]) -> BriefObject:
@@ -118,6 +155,7 @@ def _to_line(line: Line) -> LineObject:
 _ALL = "/conversations/{conversation}/brief"
 ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", _ALL, retrieve, query=BranchQuery, answer=BriefObject),
+    Route("GET", _ALL + "/changes", list_changes, query=BranchQuery, answer=BriefHistory),
     Route("POST", _ALL, add, body=AddLine, answer=BriefObject, errors=(409,)),
     Route("PATCH", _ALL + "/{line}", edit, query=BranchQuery, body=EditLine, answer=BriefObject),
     Route("DELETE", _ALL + "/{line}", revoke, query=BranchQuery, answer=BriefObject),

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from longtalk.archive.metrics import Metrics
+from longtalk.archive.recalled import RecalledEntry
 from longtalk.context.costs import CostReceipt
 from longtalk.memory.recall.topics import Topic
 from longtalk.models import registry
@@ -62,6 +63,12 @@ class Requests(msgspec.Struct, frozen=True, kw_only=True):
     """What a turn has sent, one request for each model call."""
 
     requests: list[RequestObject]
+
+
+class RecalledList(msgspec.Struct, frozen=True, kw_only=True):
+    """What was recalled for a turn's message, best first."""
+
+    recalled: list[RecalledEntry]
 
 
 class MetricsList(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,6 +169,14 @@ async def read_requests(call: ApiCall[BranchQuery, Nothing]) -> Requests:
     )
 
 
+async def read_recalled(call: ApiCall[BranchQuery, Nothing]) -> RecalledList:
+    """Return what was recalled for a turn's message, with scores and the words that led to it."""
+    info = await find_info(call)
+    found = await call.archive.recalled(info.id, call.path["turn"], branch=call.query.branch)
+    cleaned = [msgspec.structs.replace(each, words=tuple(map(clean, each.words))) for each in found]
+    return RecalledList(recalled=cleaned)
+
+
 async def read_metrics(call: ApiCall[BranchQuery, Nothing]) -> MetricsList:
     """Return the tokens of each part and the cost of each turn."""
     info = await find_info(call)
@@ -223,6 +238,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", _ONE + "/history", read_history, query=HistoryQuery, answer=HistoryPage),
     Route("GET", _TURN + "/manifest", read_manifest, query=BranchQuery, answer=ManifestObject),
     Route("GET", _TURN + "/requests", read_requests, query=BranchQuery, answer=Requests),
+    Route("GET", _TURN + "/recalled", read_recalled, query=BranchQuery, answer=RecalledList),
     Route("GET", _ONE + "/metrics", read_metrics, query=BranchQuery, answer=MetricsList),
     Route("GET", _ONE + "/receipts", read_receipts, query=BranchQuery, answer=Receipts),
     Route("GET", _ONE + "/epochs", read_epochs, query=BranchQuery, answer=Epochs),
