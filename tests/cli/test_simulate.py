@@ -211,7 +211,7 @@ def test_a_policy_is_shown_as_it_can_be_written(policy: Policy, text: str) -> No
 
 @pytest.mark.parametrize("policy", POLICIES, ids=format_policy)
 def test_what_json_calls_a_policy_can_be_written(policy: Policy) -> None:
-    assert parse_policy(repr(policy)) == policy
+    assert parse_policy(format_policy(policy)) == policy
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_what_json_calls_a_policy_can_be_written(policy: Policy) -> None:
     ids=lambda text: text[:20],
 )
 def test_another_text_is_an_error_that_says_what_there_is(text: str) -> None:
-    with pytest.raises(InputError, match=r"is not a policy: .+\. Examples: KeepAll\(\)") as raised:
+    with pytest.raises(InputError, match=r"is not a policy: .+[.?] Examples: KeepAll\(\)") as raised:
         parse_policy(text)
     assert str(raised.value).isprintable()
     assert len(str(raised.value)) < 600
@@ -368,4 +368,40 @@ def test_nothing_is_fetched(file: Path, environment: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code, "simulate", str(file)], env=environment, capture_output=True, text=True
     )
-    assert (done.returncode, len(done.stdout.splitlines())) == (0, 12), done.stderr
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 14), done.stderr
+
+
+# What is best
+
+
+def test_the_closing_sentence_names_the_cheapest_policy(file: Path) -> None:
+    done = run(file, "-m", CHEAP, "-p", "KeepAll()", "-p", "KeepLast(2)")
+    costs = [each["totals"]["cost"] for each in objects(file, "-m", CHEAP, "-p", "KeepAll()", "-p", "KeepLast(2)")]
+    name = "KeepLast(2)" if costs[1] < costs[0] else "KeepAll()"
+    saved = f"saves {1 - costs[1] / costs[0]:.0%} against" if name == "KeepLast(2)" else ""
+    assert f"Cheapest for you: {name}, {saved}" in done.stderr
+    assert "Cheapest" not in run(file, "-m", CHEAP, "-p", "KeepAll()").stderr
+    assert "Cheapest for you: Keep" in run(file, "-m", CHEAP, "-p", "KeepLast(2)", "-p", "KeepLast(9)").stderr
+
+
+def test_a_plot_is_written_as_svg_and_not_overwritten(file: Path, tmp_path: Path) -> None:
+    import xml.etree.ElementTree as ET
+
+    picture = tmp_path / "tokens.svg"
+    given = (file, "-m", CHEAP, "-p", "KeepAll()", "--plot", picture)
+    assert run(*given).exit_code == 0
+    root = ET.fromstring(picture.read_text())
+    assert len(root.findall("{http://www.w3.org/2000/svg}polyline")) == 2
+    assert "already exists" in str(run(*given).exception)
+    assert run(*given, "--force", "-m", "anthropic:claude-sonnet-5").exit_code == 0
+    assert "anthropic:claude-sonnet-5 KeepAll()" in picture.read_text()
+    assert "must end in .svg" in str(run(file, "--plot", tmp_path / "tokens.png").exception)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [(("-p", "Keeplst(3)"), "KeepLast"), (("-m", "anthropic:claude-sonet-5"), "anthropic:claude-sonnet-5")],
+)
+def test_mistyped_policies_and_models_are_suggested(file: Path, given: tuple[str, str], meant: str) -> None:
+    done = run(file, *given)
+    assert f"Did you mean {meant!r}?" in (str(done.exception) + done.stderr)

@@ -12,8 +12,32 @@ import click
 from longtalk import __version__
 from longtalk.cli.shared_options import AS_JSON, OWNER, YES, limit_option, parse_policies, store_options
 
+_ELSEWHERE = {
+    "logs": "list` or `longtalk show",
+    "history": "show",
+    "prompt": "ask",
+    "ls": "list",
+    "rm": "delete",
+    "cat": "show",
+    "mv": "rename",
+    "aliases": "config",
+}
+"""What commands of other tools are called here."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Commands(click.Group):
+    """A group of commands that knows the names of other tools for them."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the arguments name. For a name that another tool uses, say what it is called here."""
+        if args and args[0] in _ELSEWHERE and args[0] not in self.commands:
+            ctx.fail(f"No such command {args[0]!r}. Use `longtalk {_ELSEWHERE[args[0]]}`.")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="longtalk %(version)s")
 def commands() -> None:
     """Long talks, short prompts.
@@ -144,6 +168,8 @@ def stats(**options: Any) -> None:
     "Default: a selection.",
 )
 @click.option("-s", "--system", help="The system text of the conversation. It is not stored, so pass it.")
+@click.option("--plot", "plot_file", metavar="FILE.svg", help="Also draw the tokens of each request as a picture.")
+@click.option("--force", is_flag=True, help="Overwrite an existing picture.")
 @AS_JSON
 @store_options
 def simulate(policies: tuple[str, ...], **options: Any) -> None:
@@ -159,6 +185,7 @@ def simulate(policies: tuple[str, ...], **options: Any) -> None:
     \b
     longtalk simulate lesson-7
     longtalk simulate messages.json -m anthropic:claude-sonnet-5 -p 'KeepLast(6)' -p 'Economy()'
+    longtalk simulate lesson-7 --plot tokens.svg
     longtalk simulate ada.talk --json | jq .totals
     """
     parsed = parse_policies(*policies)

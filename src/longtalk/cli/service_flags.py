@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from longtalk.cli import branch_flags as branch_flags
 from longtalk.cli.shared_options import AS_JSON
 from longtalk.cli.talk_flags import commands as commands
 

@@ -6,10 +6,11 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
-from longtalk.cli.files import display_name
+from longtalk.cli.files import display_name, refuse_existing, write_file
 from longtalk.cli.import_ import read_conversations
 from longtalk.cli.models import format_number
 from longtalk.cli.output import escape_line, pluralize, print_json, print_note, print_table, print_text
@@ -31,6 +32,8 @@ from longtalk.simulation.compare import (
 from longtalk.transfer.conversation_export import ConversationExport
 
 _HEADER = ("policy", "tokens", "most", "cached", "epochs", "summaries", "cost", "a turn", "ratio")
+_EVERYTHING = "KeepAll()"
+_FORGETFUL = ("KeepLast", "KeepMessages", "TokenBudget", "WindowShare")
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -44,8 +47,14 @@ def run(
     policies: Sequence[Policy],
     system: str | None,
     as_json: bool,
+    plot_file: str | None,
+    force: bool,
 ) -> None:
     """Simulate a conversation under each policy, and print what each policy would have sent and cost."""
+    if plot_file is not None:
+        if not plot_file.endswith(".svg"):
+            raise InputError(f"--plot writes SVG only, so {plot_file!r} must end in .svg.")
+        refuse_existing(Path(plot_file), force=force)
     recorded = transcript_of(_load_conversation(store, owner, transcript), branch=branch)
     simulated = [SimulatedModel.from_label(model) for model in models or choose_models(recorded)]
     policies = policies or POLICIES
@@ -54,7 +63,7 @@ def run(
     for i, model in enumerate(simulated):
         model_results = results[i * len(names) : (i + 1) * len(names)]
         if as_json:
-            _print_results(model_results)
+            _print_results(names, model_results)
         elif sys.stdout.isatty():
             print_text("\n" if i else "", end="")
             _print_report(model, names, model_results)
@@ -70,12 +79,53 @@ def run(
             if result.problem:
                 calls = pluralize(len(result.calls), "call")
                 print_note(f"longtalk: {name} with {result.model} stopped after {calls}: {result.problem}")
+    if plot_file is not None:
+        _write_plot(Path(plot_file), names, results)
     if not as_json:
+        for i, model in enumerate(simulated):
+            closing = describe_cheapest(names, results[i * len(names) : (i + 1) * len(names)])
+            if closing:
+                print_note(f"{model.label}: {closing}" if len(simulated) > 1 else closing)
         print_note(
             "The ratio compares the cost of requests and summaries with the optimum, which knows the conversation in "
             "advance. Answers cost the same under any policy. A policy that drops messages without a summary can be "
             "below 1."
         )
+
+
+def describe_cheapest(names: Sequence[str], results: Sequence[SimulatedRun]) -> str:
+    """Return a sentence on the cheapest policy, compared with sending everything; empty if there is no choice.
+
+    `names` and `results` end with the optimum, which is left out: no policy knows a conversation in advance.
+    """
+    costs = {
+        name: result.cost.total
+        for name, result in zip(names[:-1], results[:-1], strict=True)
+        if result.cost is not None and result.cost.total
+    }
+    if len(costs) < 2:
+        return ""
+    best = min(costs, key=lambda name: costs[name])
+    if best == _EVERYTHING:
+        return f"Cheapest for you: {best}, sending everything."
+    if _EVERYTHING not in costs:
+        return f"Cheapest for you: {best}."
+    forgets = " It forgets older messages." if best.startswith(_FORGETFUL) else ""
+    saved = 1 - costs[best] / costs[_EVERYTHING]
+    return f"Cheapest for you: {best}, saves {saved:.0%} against sending everything.{forgets}"
+
+
+def _write_plot(path: Path, names: Sequence[str], results: Sequence[SimulatedRun]) -> None:
+    from longtalk.simulation.chart import to_svg
+
+    is_one = len(results) == len(names)
+    series = [
+        (names[i % len(names)] if is_one else f"{result.model} {names[i % len(names)]}", result.prompts)
+        for i, result in enumerate(results)
+    ]
+    title = "Tokens of each request, from first to last"
+    write_file(path, to_svg(f"{title}: {results[0].model}" if is_one else title, series).encode())
+    print_note(f"Wrote {display_name(str(path))}.")
 
 
 def _load_conversation(store: str | None, owner: str, name: str | None) -> ConversationExport:
@@ -161,8 +211,8 @@ def plot(values: Sequence[int], top: int, width: int) -> str:
     return "".join(_BLOCKS[max(0, (max(group) * len(_BLOCKS) - 1) // max(1, top))] for group in groups)
 
 
-def _print_results(results: Sequence[SimulatedRun]) -> None:
-    for result in results:
+def _print_results(names: Sequence[str], results: Sequence[SimulatedRun]) -> None:
+    for name, result in zip(names, results, strict=True):
         calls = [
             {
                 "entry": call.entry,
@@ -194,7 +244,7 @@ def _print_results(results: Sequence[SimulatedRun]) -> None:
         print_json(
             {
                 "model": result.model,
-                "policy": result.policy,
+                "policy": name,
                 "totals": totals,
                 "calls": calls,
                 "receipts": receipts,

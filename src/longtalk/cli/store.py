@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from longtalk._sync.archive.archive import Archive
+from longtalk._util.suggest import suggest
 from longtalk.cli.output import print_note
 from longtalk.errors import InputError
 from longtalk.stores import get_default_path, hide_credentials, open_default_store, open_store
 from longtalk.stores.base import MAIN, ConversationInfo
 from longtalk.stores.jsonl.errors import FileError
+
+_MOST_SUGGESTED = 1_000
+"""How many conversations, most recently changed first, are compared with a mistyped id."""
 
 
 @contextmanager
@@ -49,8 +53,9 @@ def find_conversation(archive: Archive, id: str) -> ConversationInfo:  # noqa: A
     """Return the summary data of a conversation; raise `InputError` if it is not found."""
     found = archive.store.info(archive.owner, id)
     if found is None:
+        hint = suggest(id, (each.id for each in archive.conversations(limit=_MOST_SUGGESTED)))
         raise InputError(
-            f"Conversation {id!r}{name_owner(archive)} not found. `longtalk list` shows all conversations."
+            f"Conversation {id!r}{name_owner(archive)} not found.{hint} `longtalk list` shows all conversations."
         )
     return found
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from longtalk._util.suggest import suggest
 from longtalk.errors import InputError
 from longtalk.memory.brief.schema import Brief
 from longtalk.memory.recall.config import Recall
@@ -47,7 +48,8 @@ def parse_policy(text: str) -> Policy:
             raise ValueError("the text names only a part of a policy")
     except (SyntaxError, ValueError, TypeError, InputError, RecursionError, MemoryError) as problem:
         reason = getattr(problem, "msg", "") or str(problem) or "it can't be parsed"
-        raise InputError(f"{text[:60]!a} is not a policy: {reason.rstrip('.')}. {_EXAMPLES}") from None
+        reason = reason if reason.endswith("?") else f"{reason.rstrip('.')}."
+        raise InputError(f"{text[:60]!a} is not a policy: {reason} {_EXAMPLES}") from None
     return policy
 
 
@@ -56,7 +58,8 @@ def _build(node: ast.expr) -> Any:
         node = ast.Call(node, [], [])
     if isinstance(node, ast.Call):
         if not isinstance(node.func, ast.Name) or node.func.id not in _NAMES:
-            raise ValueError("the text names something that is neither a policy nor a part of one")
+            hint = suggest(node.func.id, _NAMES) if isinstance(node.func, ast.Name) else ""
+            raise ValueError(f"the text names something that is neither a policy nor a part of one.{hint}")
         keywords = {word.arg: _build(word.value) for word in node.keywords if word.arg is not None}
         if len(keywords) < len(node.keywords):
             raise ValueError("keyword arguments must be written as name=value, each only once")

@@ -20,7 +20,7 @@ from longtalk.context.costs import CostReceipt, Ratios
 from longtalk.errors import InputError
 from longtalk.models import registry
 from longtalk.models.prices import Cost, add_costs, cost
-from longtalk.policies import Combine, Economy, KeepAll, KeepLast, Policy, Summarize, TokenBudget
+from longtalk.policies import Combine, Economy, KeepAll, KeepLast, Memory, Policy, Summarize, TokenBudget
 from longtalk.simulation.inputs import ReplaySetup, SimulatedModel, Trace
 from longtalk.simulation.optimum import OPTIMUM, find_cheapest_schedule, schedule_policy
 from longtalk.simulation.replay import PolicyReplay, ReplayedCall
@@ -44,7 +44,7 @@ __all__ = [
     "transcript_of",
 ]
 
-POLICIES: tuple[Policy, ...] = (KeepAll(), KeepLast(10), TokenBudget(8_000), Summarize(8_000), Economy())
+POLICIES: tuple[Policy, ...] = (KeepAll(), KeepLast(10), TokenBudget(8_000), Summarize(8_000), Economy(), Memory())
 _DEFAULT_MODELS = ("anthropic:claude-sonnet-5", "openai-chat:gpt-5.4")
 _MOST_MODELS = 3
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import msgspec
 
+from longtalk._util.suggest import suggest
 from longtalk.context.costs import CACHE_SECONDS, Ratios, compute_ratios
 from longtalk.context.measure import MAX_ANSWER_ROOM
 from longtalk.errors import InputError
@@ -40,9 +41,10 @@ class SimulatedModel(msgspec.Struct, frozen=True, kw_only=True):
         if found is None and label == "local":
             return cls(label=label, prices=FREE, window=PROVIDERS["local"].capabilities.window)
         if found is None:
+            hint = suggest(label, (each.label for each in registry.models("")))
             raise InputError(
-                f"The model {label!r} is unknown. `longtalk models` lists the known models; to add one, describe it in "
-                "models.json in your config folder."
+                f"The model {label!r} is unknown.{hint} `longtalk models` lists the known models; to add one, describe "
+                "it in models.json in your config folder."
             )
         limits = [limit for limit in (found.window, found.input_limit) if limit is not None]
         return cls(

@@ -1,0 +1,86 @@
+"""`longtalk branches`, `fork`, `rewind` and `rename`: the branches and the title of a stored conversation."""
+
+from __future__ import annotations
+
+import sys
+
+from longtalk._sync.archive.archive import Archive
+from longtalk._sync.branches.branch import Branch
+from longtalk._sync.branches.operations import fork_branch, rewind_branch
+from longtalk.cli.output import escape_line, format_time, print_json, print_table, print_text
+from longtalk.cli.store import choose_branch, find_conversation, find_or_latest, open_archive
+from longtalk.errors import InputError, NotFound
+from longtalk.policies import KeepAll
+
+_HEADER = ("branch", "entries", "forked from", "shared", "changed")
+
+
+def rename(*, store: str | None, owner: str, id: str, title: str) -> None:  # noqa: A002
+    """Set the title in the metadata of a conversation."""
+    if not title.strip():
+        raise InputError("The title is empty: write it after the id.")
+    with open_archive(store, owner) as archive:
+        summary = find_conversation(archive, id)
+        archive.set_metadata(id, {**summary.meta, "title": title})
+        print_text(f"{escape_line(id)} is now called {escape_line(title)!r}")
+
+
+def list_branches(*, store: str | None, owner: str, id: str | None, as_json: bool) -> None:  # noqa: A002
+    """Print one line for each branch of a conversation, the main branch first."""
+    with open_archive(store, owner) as archive:
+        places = archive.tree(find_or_latest(archive, id).id)
+    rows = []
+    for place in places:
+        head = place.head
+        if as_json:
+            print_json(
+                {
+                    "branch": head.branch,
+                    "entries": head.size,
+                    "source": place.source,
+                    "shared": place.shared,
+                    "status": place.status,
+                    "created": head.created,
+                    "updated": head.updated,
+                }
+            )
+        else:
+            counts = (str(head.size), place.source or "-", str(place.shared))
+            rows.append((head.branch, *counts, format_time(head.updated)))
+    # A program that reads the output from a pipe expects no header.
+    print_table([*([_HEADER] if rows and sys.stdout.isatty() else []), *rows])
+
+
+def fork(
+    *,
+    store: str | None,
+    owner: str,
+    id: str,  # noqa: A002
+    at: str | None,
+    name: str | None,
+    branch: str | None,
+) -> None:
+    """Create a branch, and print its name."""
+    with open_archive(store, owner) as archive:
+        try:
+            print_text(escape_line(fork_branch(_open_branch(archive, id, branch), at, name=name).branch))
+        except NotFound as problem:
+            raise _explain(problem) from None
+
+
+def rewind(*, store: str | None, owner: str, id: str, to: str, branch: str | None) -> None:  # noqa: A002
+    """Cut a branch, and print the name of the branch that keeps the rest."""
+    with open_archive(store, owner) as archive:
+        try:
+            print_text(escape_line(rewind_branch(_open_branch(archive, id, branch), to)))
+        except NotFound as problem:
+            raise _explain(problem) from None
+
+
+def _open_branch(archive: Archive, id: str, branch: str | None) -> Branch:  # noqa: A002
+    summary = find_conversation(archive, id)
+    return Branch(archive.store, archive.owner, id, choose_branch(summary, branch), KeepAll(), create=False)
+
+
+def _explain(problem: NotFound) -> NotFound:
+    return NotFound(str(problem).replace("pass an id from `history()`", "`longtalk show` prints the ids"))

@@ -1,0 +1,85 @@
+"""`longtalk context`: print what a turn sent to the model, and why."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from longtalk.archive.metrics import Metrics
+from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_table, print_text
+from longtalk.cli.store import choose_branch, find_or_latest, open_archive
+from longtalk.errors import InputError
+from longtalk.models import registry
+from longtalk.transcript.manifest import Run
+
+_HEADER = ("entries", "verdict", "tokens", "reason")
+_BAR = 30
+
+
+def run(
+    *,
+    store: str | None,
+    owner: str,
+    id: str | None,  # noqa: A002
+    branch: str | None,
+    turn: str | None,
+    as_json: bool,
+) -> None:
+    """Print the parts of the last request of a turn, and what was done with each run of entries."""
+    with open_archive(store, owner) as archive:
+        summary = find_or_latest(archive, id)
+        branch = choose_branch(summary, branch)
+        metrics = [each for each in archive.metrics(summary.id, branch=branch) if turn is None or each.turn == turn]
+        if not metrics:
+            what = "has no turn in which a model was called" if turn is None else f"has no turn {turn!r}"
+            raise InputError(f"Conversation {summary.id!r} {what}. `longtalk stats {summary.id} --turns` lists turns.")
+        sent = metrics[-1]
+        runs = archive.manifest(summary.id, sent.turn, branch=branch)
+    known = registry.find(sent.model)
+    window = known.window if known is not None else None
+    if as_json:
+        treated = [msgspec.structs.asdict(each) for each in runs]
+        print_json({**msgspec.to_builtins(sent), "window": window, "runs": treated})
+        return
+    _print_parts(sent, window)
+    if not sent.total:
+        print_note("What this turn sent is not stored, as for imported conversations.")
+    if runs:
+        print_text("")
+        # A program that reads the output from a pipe expects no header.
+        print_table([*([_HEADER] if sys.stdout.isatty() else []), *map(_format_run, runs)])
+
+
+def _print_parts(sent: Metrics, window: int | None) -> None:
+    parts = {
+        "turn": f"{sent.turn}, {format_time(sent.at)}",
+        "model": escape_line(sent.model),
+        "request": f"{_format(sent.total)} tokens{_format_gauge(sent.total, window)}",
+        "history": _format(sent.history),
+        "summary": _format(sent.summary - sent.brief - sent.outline),
+        "brief": _format(sent.brief),
+        "outlines": _format(sent.outline),
+        "recalled": _format(sent.recall),
+        "left out": _format(sent.left_out),
+    }
+    for name, value in parts.items():
+        print_text(f"{name:10}{value}")
+
+
+def _format_gauge(total: int, window: int | None) -> str:
+    if not window:
+        return ""
+    share = min(1.0, total / window)
+    gauge = f"  {'█' * round(share * _BAR):░<{_BAR}}" if sys.stdout.isatty() else ""
+    return f"{gauge}  {share:.1%} of {_format(window)}"
+
+
+def _format_run(run: Run) -> tuple[str, ...]:
+    place = str(run.first) if run.first == run.last else f"{run.first}-{run.last}"
+    return place, run.verdict.replace("_", " "), _format(run.tokens), run.reason or "-"
+
+
+def _format(number: int) -> str:
+    """Return a number with separators for people, and plain for programs."""
+    return f"{number:,}" if sys.stdout.isatty() else str(number)

@@ -1,0 +1,127 @@
+"""`longtalk rename`, `branches`, `fork`, `rewind`, `brief` and `context` as a person uses them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from longtalk import Archive, Conversation, InputError, Memory
+from longtalk.cli.service_flags import commands
+from longtalk.errors import NotFound
+from longtalk.testing import Scripted, says
+from tests.cli.helpers import Terminal, store_at
+
+
+def run(*arguments: str | Path) -> Result:
+    done = CliRunner().invoke(commands, list(map(str, arguments)))
+    assert done.exception is None or isinstance(done.exception, SystemExit | InputError | NotFound), done.exception
+    return done
+
+
+def objects(*arguments: str | Path) -> list[Any]:
+    return [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]
+
+
+@pytest.fixture
+def filled(store: str) -> str:
+    held = store_at(store)
+    provider = Scripted(says("Slowly."), says("Faster."))
+    provider.label = "openai-chat:gpt-5.4"
+    talk = Conversation("lesson-7", model=provider, store=held)
+    talk.send("How?")
+    talk.send("And then?")
+    held.close()
+    return store
+
+
+def entry(store: str, position: int) -> str:
+    held = store_at(store)
+    found = Archive(held).history("lesson-7")[position].id
+    held.close()
+    return found
+
+
+def test_a_title_is_listed_and_other_metadata_stays(filled: str) -> None:
+    held = store_at(filled)
+    Archive(held).set_metadata("lesson-7", {"topic": "bows"})
+    held.close()
+    assert run("rename", "lesson-7", "Bows,", "held", "--store", filled).exit_code == 0
+    (found,) = objects("list", "--store", filled)
+    assert (found["title"], found["meta"]["topic"]) == ("Bows, held", "bows")
+    assert isinstance(run("rename", "lesson-7", " ", "--store", filled).exception, InputError)
+
+
+def test_a_fork_is_listed_with_its_source(filled: str) -> None:
+    made = run("fork", "lesson-7", entry(filled, 1), "--name", "aside", "--store", filled)
+    assert made.stdout == "aside\n"
+    rows = [line.split("\t")[:4] for line in run("branches", "--store", filled).stdout.splitlines()]
+    assert rows == [["main", "4", "-", "0"], ["aside", "2", "main", "2"]]
+    assert [(each["branch"], each["shared"]) for each in objects("branches", "lesson-7", "--store", filled)] == [
+        ("main", 0),
+        ("aside", 2),
+    ]
+
+
+def test_a_rewind_prints_the_branch_that_keeps_the_rest(filled: str) -> None:
+    kept = run("rewind", "lesson-7", entry(filled, 1), "--store", filled).stdout.strip()
+    assert {each["branch"]: each["entries"] for each in objects("branches", "--store", filled)} == {"main": 2, kept: 4}
+
+
+@pytest.mark.parametrize("command", ["fork", "rewind"])
+def test_an_unknown_entry_is_reported_with_where_to_find_ids(filled: str, command: str) -> None:
+    assert "`longtalk show` prints the ids" in str(run(command, "lesson-7", "none", "--store", filled).exception)
+
+
+def test_a_mistyped_id_is_suggested(filled: str) -> None:
+    assert "Did you mean 'lesson-7'?" in str(run("show", "leson-7", "--store", filled).exception)
+    assert "Did you mean" not in str(run("show", "zzz", "--store", filled).exception)
+
+
+def test_the_context_has_the_request_and_each_run_of_entries(filled: str) -> None:
+    (found,) = objects("context", "--store", filled)
+    assert found["total"] > 0
+    assert found["window"] > 100_000
+    assert [each["verdict"] for each in found["runs"]] == ["sent"]
+    shown = run("context", "lesson-7", "--store", filled).stdout
+    assert f"request   {found['total']} tokens  0.0% of {found['window']}" in shown
+    assert "\tsent\t" in shown
+    first = run("context", "--turn", found["turn"][:-1], "--store", filled)
+    assert "has no turn" in str(first.exception)
+
+
+def test_a_terminal_shows_a_gauge_and_a_header(filled: str, environment: dict[str, str]) -> None:
+    terminal = Terminal(["context", "--store", filled], {**environment, "COLUMNS": "80"})
+    shown = terminal.rest()
+    terminal.close()
+    assert terminal.exit_code() == 0
+    assert "░░░" in shown
+    assert "verdict" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_lines_of_a_brief_are_added_edited_and_revoked(filled: str) -> None:
+    where = ("--store", filled)
+    added = run("brief", "add", "lesson-7", "facts", "Ada", "plays.", *where).stdout.split("\t")
+    assert added[1] == "Ada plays.\n"
+    edited = run("brief", "edit", "lesson-7", added[0], "Ada sings.", *where).stdout.split("\t")
+    assert [each["text"] for each in objects("brief", "show", "lesson-7", *where)] == ["Ada sings."]
+    assert run("brief", "revoke", "lesson-7", edited[0], *where).stdout == f"revoked {edited[0]}\n"
+    assert objects("brief", "show", *where) == []
+
+
+def test_an_unknown_field_or_line_of_a_brief_is_reported(filled: str) -> None:
+    where = ("--store", filled)
+    assert "Did you mean 'facts'?" in str(run("brief", "add", "lesson-7", "fcts", "x", *where).exception)
+    for command in (["edit", "lesson-7", "none", "x"], ["revoke", "lesson-7", "none"]):
+        assert "has no line 'none'" in str(run("brief", *command, *where).exception)
+
+
+def test_a_brief_has_the_fields_of_its_policy(store: str) -> None:
+    held = store_at(store)
+    Conversation("lesson-7", model=Scripted(says("Hi.")), store=held, policy=Memory()).send("Hello!")
+    held.close()
+    assert run("brief", "add", "lesson-7", "decisions", "Bow first.", "--store", store).exit_code == 0

@@ -1,0 +1,83 @@
+"""Shell completion with a real bash, and the help that every command has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from longtalk import Conversation
+from longtalk.cli.service_flags import commands
+from longtalk.testing import Scripted, says
+from tests.cli.helpers import LONGTALK, store_at
+
+
+def complete(line: str, environment: dict[str, str]) -> list[str]:
+    """Return what bash offers after this line, whose last word is not complete."""
+    words = line.split(" ")
+    quoted = " ".join(f"'{word}'" for word in words)
+    script = (
+        'eval "$(longtalk completion bash)"\n'
+        f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}\n"
+        f"_longtalk_completion longtalk '{words[-1]}' '{words[-2]}'\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    path = f"{Path(LONGTALK[0]).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script], env={**environment, "PATH": path}, capture_output=True, text=True, timeout=120
+    )
+    assert done.stderr in ("", "bash: line 1: compopt: not currently executing completion function\n"), done.stderr
+    return done.stdout.split()
+
+
+def test_bash_completes_commands_ids_and_branches(tmp_path: Path, environment: dict[str, str]) -> None:
+    store = store_at(tmp_path / "talks.db")
+    talk = Conversation("lesson-7", model=Scripted(says("Hi.")), store=store)
+    talk.send("Hello!")
+    talk.fork(name="aside")
+    store.close()
+    known = {**environment, "LONGTALK_STORE": str(tmp_path / "talks.db")}
+    assert complete("longtalk bran", known) == ["branches"]
+    assert complete("longtalk fork les", known) == ["lesson-7"]
+    assert complete("longtalk fork lesson-7 --branch a", known) == ["aside"]
+
+
+@pytest.mark.parametrize(("shell", "word"), [("bash", "complete -o"), ("zsh", "compdef"), ("fish", "complete --")])
+def test_each_shell_has_a_script(shell: str, word: str) -> None:
+    assert word in CliRunner().invoke(commands, ["completion", shell]).stdout
+
+
+def test_without_a_store_no_id_is_completed(tmp_path: Path) -> None:
+    from longtalk.cli.completion import complete_ids
+
+    command = commands.commands["fork"]
+    context = click.Context(command)
+    context.params["store"] = str(tmp_path / "none.db")
+    assert complete_ids(context, command.params[0], "") == []
+
+
+def walk(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        yield " ".join((*path, name)), command
+        if isinstance(command, click.Group):
+            yield from walk(command, *path, name)
+
+
+@pytest.mark.parametrize(("name", "command"), list(walk(commands)))
+def test_each_command_has_an_example_in_its_help(name: str, command: click.Command) -> None:
+    examples = (command.help or "").partition("\b\n")[2]
+    assert f"longtalk {name}" in examples
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("logs", "longtalk show"), ("prompt", "longtalk ask"), ("shwo", "show")]
+)
+def test_names_of_other_tools_and_mistyped_ones_lead_to_the_command(typed: str, offered: str) -> None:
+    done = CliRunner().invoke(commands, [typed])
+    assert done.exit_code == 2
+    assert offered in done.stderr
