@@ -36,6 +36,7 @@ LISTS = {
     ("GET", API + "/keys"): "",
     ("GET", API + "/conversations"): "",
     ("GET", API + "/stats"): "",
+    ("GET", API + "/stats/daily"): "",
     ("GET", API + "/search"): "?q=Ada&conversation={conversation}",
     ("POST", API + "/conversations"): '{"id": "{conversation}"}',
     ("POST", API + "/import"): '[{"role": "user", "content": "Hi."}]',
@@ -238,3 +239,8 @@ def test_what_is_not_stored_on_a_connection_is_not_there_for_another_owner(owner
             pass
         second.response.create(model="m", input="Hi.", previous_response_id=event.response.id)
         assert second.recv().error.code == "previous_response_not_found"
+
+
+def test_figures_by_day_count_only_turns_of_the_caller(owners: Owners) -> None:
+    status, text = request(owners, owners.bob, "GET", API + "/stats/daily", {}, owners.ids)[:2]
+    assert (status, text.replace(" ", "")) == (200, '{"days":[]}')

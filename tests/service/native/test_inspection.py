@@ -151,3 +151,16 @@ def test_recalled_messages_name_the_words_that_led_to_them(serve: Serve, api: Ma
     first = call("GET", f"{talk}/history")["entries"][0]["turn"]
     assert call("GET", f"{talk}/turns/{first}/recalled") == {"recalled": []}
     assert call("GET", f"{talk}/turns/nothing/recalled", 404)
+
+
+def test_days_count_each_turn_once_over_branches_and_conversations(serve: Serve, api: MakeApi) -> None:
+    call = api(serve(m=AsyncScripted(*[says(f"{i}.") for i in range(3)])))
+    first, second = call.new(), call.new()
+    for talk in (first, first, second):
+        call("POST", f"{talk}/turns", json={"message": "Hi.", "model": "m"})
+    call("POST", f"{first}/branches", json={"source": "main", "name": "other"})
+    (own,) = call("GET", f"{first}/stats/daily")["days"]
+    (every,) = call("GET", "/stats/daily")["days"]
+    assert (own["turns"], own["unpriced"], own["cost"]) == (2, 2, None)
+    assert (every["turns"], every["usage"]["input"]) == (3, call("GET", "/stats")["usage"]["input"])
+    assert call("GET", "/conversations/nothing/stats/daily", 404)

@@ -29,6 +29,7 @@ from longtalk.transcript.standing import read_record
 from longtalk.wires.pairing import check_pairs
 
 if TYPE_CHECKING:
+    from longtalk.archive.daily import DayStats
     from longtalk.archive.stats import Stats
     from longtalk.transfer.conversation_export import ConversationExport
     from longtalk.transfer.importers import Source
@@ -109,6 +110,16 @@ class Archive(ArchiveReading):
                 manifests |= self._call(self.store.manifests, name, part.name, part.start, part.stop)
             total += count_conversation(talk, manifests)
         return total
+
+    def daily(self, conversation: str | None = None) -> list[DayStats]:
+        """Return tokens and cost by day, oldest first, of one conversation or of all the owner's conversations."""
+        from longtalk.archive.daily import count_days
+
+        found = []
+        for name in [each.id for each in self.every()] if conversation is None else [conversation]:
+            for branch in self.branches(name):
+                found += self.metrics(name, branch=branch)
+        return count_days(found)
 
     def verify(self, conversation: str) -> list[str]:
         """Check a stored conversation; if anything is damaged, raise `CorruptStore` with a list of all problems.
