@@ -20,7 +20,9 @@ from longtalk.service.storage.in_memory import InMemoryStorage
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import AsyncScripted, says
 from longtalk.usage import Usage
+from longtalk.wires import HTTP_WIRES
 from tests.service.conftest import Serve
+from tests.service.test_runs import Waiting
 
 USAGE = {"prompt_tokens": 900, "completion_tokens": 100, "total_tokens": 1000}
 DAY = 24 * 3_600_000
@@ -48,6 +50,20 @@ def test_once_the_limit_of_a_day_is_reached_the_next_turn_is_refused(serve: Serv
         client.responses.create(model="m", input="3")
     assert caught.value.code == code
     assert 1 <= int(caught.value.response.headers["retry-after"]) <= 86_401
+
+
+def test_a_cancelled_turn_counts_with_what_the_provider_has_reported(serve: Serve) -> None:
+    usage = {"input_tokens": 900, "output_tokens": 3}
+    provider = Waiting(says("One two three.", wire="anthropic", usage=usage), wire=HTTP_WIRES["anthropic"])
+    served = serve(settings=Settings(limits=Limits(tokens_per_day=900)), m=provider)
+    client = served.client()
+    made = client.responses.create(model="m", input="Count.", background=True)
+    assert provider.began.wait(60)
+    ended = client.responses.cancel(made.id)
+    assert ended.usage is not None
+    assert (ended.status, ended.usage.input_tokens) == ("cancelled", 900)
+    with pytest.raises(openai.RateLimitError):
+        client.responses.create(model="m", input="On.")
 
 
 def test_all_processes_count_together(serve: Serve, tmp_path: Path) -> None:

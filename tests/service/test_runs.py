@@ -22,8 +22,9 @@ from tests.service.conftest import Serve
 class Waiting(AsyncScripted):
     """A provider that sends a part of its first answer, and the rest when it is told to."""
 
-    def __init__(self) -> None:
-        super().__init__(says("One two three.", pieces=3), says("Later."), says("Last."))
+    def __init__(self, *steps: Any, **options: Any) -> None:
+        steps = steps or (says("One two three.", pieces=3), says("Later."), says("Last."))
+        super().__init__(*steps, **options)
         self.go = threading.Event()
         self.began = threading.Event()
 

@@ -88,13 +88,20 @@ class Observer:
         self._began = 0.0
         self._turn_began = perf_counter()
         self._has_ended = False
+        self._find_usage: Callable[[], bytes | None] | None = None
+
+    def watch(self, find_usage: Callable[[], bytes | None]) -> Observer:
+        """Return this context manager for a stream. If it is cut off, `find_usage` returns the usage so far."""
+        self._find_usage = find_usage
+        return self
 
     def __enter__(self) -> Observer:
         return self
 
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        find_usage, self._find_usage = self._find_usage, None
         if problem is not None:
-            self.end_call(error=name_error(problem))
+            self.end_call(find_usage() if find_usage is not None else None, error=name_error(problem))
 
     def begin_call(self, kind: Literal["model_call", "summary"] = "model_call") -> None:
         """Note the start of a model call."""

@@ -2,7 +2,7 @@
 
 Each model call is counted when it ends, with the usage that the provider reports, and stored before its turn ends. A
 turn that has begun is never cut off: once a limit is reached, the next turn is refused until midnight (UTC). A call
-that is interrupted has no usage, so it does not count.
+that is cancelled counts with the usage that the provider has reported until then.
 """
 
 from __future__ import annotations

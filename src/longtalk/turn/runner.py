@@ -6,8 +6,10 @@ each request, and `tool_runner.py` runs the tools. Each step replaces the draft 
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -36,7 +38,7 @@ from longtalk.turn.sent import note_call
 from longtalk.turn.session import AsyncSession
 from longtalk.turn.tool_runner import AsyncToolRunner
 from longtalk.wires.card_tags import CardFilter
-from longtalk.wires.protocol import Quirks
+from longtalk.wires.protocol import Accumulator, Quirks
 
 R = TypeVar("R", bound=TurnReply)
 MAX_RETRIES = 2
@@ -125,7 +127,7 @@ class AsyncTurnRunner(Generic[R]):
                 deltas = accumulator.deltas
                 cards = CardFilter() if self._memory.is_active else None
                 first, source = await self._ask(self._client.open, pieces)
-                with self.observer, self._client.redactor:
+                with self.observer.watch(partial(_read_cut_usage, accumulator)), self._client.redactor:
                     try:
                         for notice in self._take_notices():
                             yield notice
@@ -364,3 +366,10 @@ class AsyncTurnRunner(Generic[R]):
 
 def _back_off(tries: int) -> float:
     return FIRST_WAIT * 2.0**tries * random.uniform(0.75, 1.25)
+
+
+def _read_cut_usage(accumulator: Accumulator) -> bytes | None:
+    """Return the usage that the provider has reported of an answer that was cut off; None if it is unknown."""
+    with contextlib.suppress(Exception):
+        return accumulator.answer(interrupted=True).usage or None
+    return None

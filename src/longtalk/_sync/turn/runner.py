@@ -7,8 +7,10 @@ each request, and `tool_runner.py` runs the tools. Each step replaces the draft 
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Generator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -37,7 +39,7 @@ from longtalk.turn.sent import note_call
 from longtalk._sync.turn.session import Session
 from longtalk._sync.turn.tool_runner import ToolRunner
 from longtalk.wires.card_tags import CardFilter
-from longtalk.wires.protocol import Quirks
+from longtalk.wires.protocol import Accumulator, Quirks
 
 R = TypeVar("R", bound=TurnReply)
 MAX_RETRIES = 2
@@ -126,7 +128,7 @@ class TurnRunner(Generic[R]):
                 deltas = accumulator.deltas
                 cards = CardFilter() if self._memory.is_active else None
                 first, source = self._ask(self._client.open, pieces)
-                with self.observer, self._client.redactor:
+                with self.observer.watch(partial(_read_cut_usage, accumulator)), self._client.redactor:
                     try:
                         for notice in self._take_notices():
                             yield notice
@@ -365,3 +367,10 @@ class TurnRunner(Generic[R]):
 
 def _back_off(tries: int) -> float:
     return FIRST_WAIT * 2.0**tries * random.uniform(0.75, 1.25)
+
+
+def _read_cut_usage(accumulator: Accumulator) -> bytes | None:
+    """Return the usage that the provider has reported of an answer that was cut off; None if it is unknown."""
+    with contextlib.suppress(Exception):
+        return accumulator.answer(interrupted=True).usage or None
+    return None
