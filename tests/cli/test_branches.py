@@ -103,6 +103,14 @@ def test_a_terminal_shows_a_gauge_and_a_header(filled: str, environment: dict[st
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 
+def test_on_a_terminal_numbers_are_aligned_to_the_right(filled: str, environment: dict[str, str]) -> None:
+    terminal = Terminal(["branches", "--store", filled], {**environment, "COLUMNS": "80"})
+    shown = terminal.rest().splitlines()
+    terminal.close()
+    assert terminal.exit_code() == 0
+    assert shown[0].index("entries") + len("entries") == shown[1].index("4") + 1
+
+
 def test_lines_of_a_brief_are_added_edited_and_revoked(filled: str) -> None:
     where = ("--store", filled)
     added = run("brief", "add", "lesson-7", "facts", "Ada", "plays.", *where).stdout.split("\t")
