@@ -39,7 +39,20 @@ def look(tmp_path: Path, text: str = "") -> dict[str, list[str]]:
     return found
 
 
+def test_a_store_that_does_not_exist_is_named_and_not_created(tmp_path: Path) -> None:
+    found = look(tmp_path)
+    assert found["warning"] == [f"store: {tmp_path / 't.db'} does not exist yet: `longtalk serve` creates it"]
+    assert found["error"] == []
+    assert not (tmp_path / "t.db").exists()
+
+
+def test_the_default_store_is_not_created_by_a_check(tmp_path: Path) -> None:
+    assert any("does not exist yet" in each.text for each in examine(None, None))
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_good_installation_has_no_errors(tmp_path: Path) -> None:
+    open_store(str(tmp_path / "t.db")).close()
     found = look(tmp_path)
     assert (found["warning"], found["error"]) == ([], [])
     assert [each.partition(":")[0] for each in found["ok"]] == ["versions", "settings", "store", "keys", "model"]

@@ -8,7 +8,6 @@ import signal
 import socket
 import stat
 import subprocess
-import time
 from pathlib import Path
 
 import httpx2
@@ -33,6 +32,23 @@ def test_a_key_is_made_listed_and_revoked(home: dict[str, str]) -> None:
     again = longtalk("keys", "revoke", listed["id"], environment=home)
     assert (again.returncode, "There is no access key" in again.stderr) == (1, True)
     assert longtalk("keys", "list", environment=home).stdout == ""
+
+
+def test_a_pipe_gets_a_line_for_each_key_and_no_header(home: dict[str, str]) -> None:
+    longtalk("keys", "add", "laptop", environment=home)
+    (line,) = longtalk("keys", "list", environment=home).stdout.splitlines()
+    assert "laptop" in line
+
+
+def test_a_port_in_use_is_an_error_and_not_announced(home: dict[str, str], tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = longtalk("serve", "--port", port, "-m", "ollama:x", "--store", str(tmp_path / "s.db"), environment=home)
+    assert done.returncode == 1
+    assert f"Can't listen on 127.0.0.1, port {port}: Address already in use" in done.stderr
+    assert "serves on" not in done.stderr
 
 
 def test_the_key_of_a_provider_is_stored_for_the_user_alone(home: dict[str, str], tmp_path: Path) -> None:
@@ -137,12 +153,11 @@ def test_the_service_remembers_after_a_restart_and_stops_when_told(
     with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client:
         for text in ("I'm Ada.", "Who am I?"):
             with subprocess.Popen(command, env={**home, "OLLAMA_HOST": loopback.url}, stderr=subprocess.PIPE) as server:
-                for _ in range(600):
-                    try:
-                        assert httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
-                        break
-                    except httpx2.TransportError:
-                        time.sleep(0.05)
+                assert server.stderr is not None
+                assert f"serves on http://127.0.0.1:{port}/v1" in server.stderr.readline().decode()
+                assert f"curl http://127.0.0.1:{port}/v1/responses" in server.stderr.readline().decode()
+                # Once the address is announced, a client can connect.
+                assert httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=60).status_code == 200
                 made = client.responses.create(model="ollama:x", input=text, previous_response_id=last or openai.omit)
                 last = made.id
                 server.send_signal(signal.SIGINT)

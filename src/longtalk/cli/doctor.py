@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import stat
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -18,6 +20,7 @@ from longtalk.service.errors import ApiError
 from longtalk.service.models import Models
 from longtalk.service.settings import Settings, get_settings_path, load_credentials, load_settings
 from longtalk.service.storage.factory import open_storage
+from longtalk.service.storage.in_memory import InMemoryStorage
 from longtalk.service.storage.protocol import Storage
 from longtalk.stores import get_default_path, hide_credentials, open_default_store, open_store
 from longtalk.stores.base import Store
@@ -28,10 +31,13 @@ _CLOCK_MS = 5000
 _SERVER_TIME = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
+Level = Literal["ok", "warning", "error"]
+
+
 class Finding(NamedTuple):
     """The result of a check."""
 
-    level: Literal["ok", "warning", "error"]
+    level: Level
     what: str
     text: str
 
@@ -56,8 +62,19 @@ def examine(settings: str | None, store: str | None) -> Iterator[Finding]:
         return
     yield Finding("ok", "settings", str(settings or get_settings_path()))
     name = hide_credentials(loaded.store) if loaded.store else get_default_path()
+    if loaded.store and not _is_missing_file(loaded.store):
+        open_it = partial(open_store, loaded.store, make=False)
+    elif not loaded.store and os.path.exists(name):
+        open_it = open_default_store
+    else:
+        # A check creates nothing.
+        level: Level = "warning" if loaded.store else "ok"
+        yield Finding(level, "store", f"{name} does not exist yet: `longtalk serve` creates it")
+        yield from _check_access(loaded, AccessKeys(InMemoryStorage()))
+        yield from _check_models(loaded)
+        return
     try:
-        opened = open_store(loaded.store) if loaded.store else open_default_store()
+        opened = open_it()
     except LongtalkError as problem:
         yield Finding("error", "store", str(problem))
         return
@@ -75,6 +92,11 @@ def examine(settings: str | None, store: str | None) -> Iterator[Finding]:
     finally:
         opened.close()
     yield from _check_models(loaded)
+
+
+def _is_missing_file(store: str) -> bool:
+    """Return True if a store is a path, not a server's address, and there is nothing at that path."""
+    return "://" not in store and not os.path.exists(store)
 
 
 def _check_versions() -> Iterator[Finding]:

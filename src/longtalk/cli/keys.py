@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,7 +71,9 @@ def list_keys(*, as_json: bool, settings: str | None, store: str | None) -> None
             )
             for key in found
         ]
-        print_table([("id", "name", "owner", "made", "expires"), *rows] if rows else [])
+        # A program that reads the lines gets keys only.
+        header = [("id", "name", "owner", "made", "expires")] if rows and sys.stdout.isatty() else []
+        print_table([*header, *rows])
         print_note(f"{pluralize(len(found), 'access key')}.")
 
 

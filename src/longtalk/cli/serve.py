@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 from pathlib import Path
 
 from longtalk.cli.output import print_note
@@ -38,16 +40,14 @@ def run(
         import uvicorn
     except ImportError:
         raise MissingExtra("The service needs an extra. Run: pip install 'longtalk[serve]'") from None
-    _check(loaded)
+    needs_key = _check(loaded)
     if check:
         print_note("The settings can be used: the store opens, and the models are known.")
         return
     import msgspec
 
     os.environ[_SETTINGS] = msgspec.json.encode(loaded).decode()
-    address = f"http://{'[' + loaded.host + ']' if ':' in loaded.host else loaded.host}:{loaded.port}"
-    print_note(f"Longtalk serves on {address}/v1 with {loaded.default_model}. Press Ctrl-C to stop.")
-    uvicorn.run(
+    config = uvicorn.Config(
         "longtalk.cli.serve:make_app",
         factory=True,
         host=loaded.host,
@@ -64,6 +64,43 @@ def run(
         access_log=False,
         timeout_graceful_shutdown=loaded.shutdown_seconds,
     )
+    server = uvicorn.Server(config)
+    with _listen(loaded.host, loaded.port) as listener:
+        _announce(loaded, listener.getsockname()[1], needs_key=needs_key)
+        with contextlib.suppress(KeyboardInterrupt):
+            if loaded.workers > 1:
+                from uvicorn.supervisors import Multiprocess
+
+                Multiprocess(config, target=server.run, sockets=[listener]).run()
+            else:
+                server.run(sockets=[listener])
+    if loaded.workers == 1 and not server.started:
+        raise InputError("The service could not start. The lines above say why.")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raises `InputError` if the address can't be used."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except (OSError, OverflowError) as problem:
+        listener.close()
+        why = getattr(problem, "strerror", None) or problem
+        raise InputError(f"Can't listen on {host}, port {port}: {why}. Choose another port with --port.") from None
+    # Worker processes get the socket too.
+    listener.set_inheritable(True)
+    return listener
+
+
+def _announce(settings: Settings, port: int, *, needs_key: bool) -> None:
+    """Print the address of the service and a first request to it."""
+    address = f"http://{'[' + settings.host + ']' if ':' in settings.host else settings.host}:{port}"
+    key = " -H 'authorization: Bearer YOUR_KEY'" if needs_key else ""
+    body = f'{{"model": "{settings.default_model}", "input": "Hello"}}'
+    print_note(f"Longtalk serves on {address}/v1 with {settings.default_model}. Press Ctrl-C to stop.")
+    print_note(f"Try: curl {address}/v1/responses -H 'content-type: application/json'{key} -d '{body}'")
 
 
 def make_app() -> object:
@@ -94,8 +131,8 @@ def _write_access_log() -> None:
     logger.propagate = False
 
 
-def _check(settings: Settings) -> None:
-    """Raise `InputError` for settings that the service could not run with."""
+def _check(settings: Settings) -> bool:
+    """Return True if clients need a key. Raises `InputError` for settings that the service could not run with."""
     from longtalk.service.access import is_loopback
     from longtalk.service.errors import ApiError
     from longtalk.service.service import Service
@@ -108,7 +145,8 @@ def _check(settings: Settings) -> None:
         service.models.find(None)
         for name in settings.models:
             service.models.find(name)
-        if not is_loopback(settings.host) and settings.jwt is None and not service.keys.exist():
+        needs_key = settings.jwt is not None or service.keys.exist()
+        if not is_loopback(settings.host) and not needs_key:
             raise InputError(
                 f"Without access keys, the service listens on this machine only, not on {settings.host!r}. "
                 "Make a key: longtalk keys add NAME."
@@ -118,3 +156,4 @@ def _check(settings: Settings) -> None:
     finally:
         service.storage.close()
         service.store.close()
+    return needs_key

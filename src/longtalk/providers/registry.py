@@ -22,6 +22,10 @@ from longtalk.wires import AGENTS, WIRES
 from longtalk.wires.protocol import Wire
 
 
+class MissingKey(InputError):
+    """Raised if a provider needs an API key and neither the caller nor the environment has one."""
+
+
 class Address(msgspec.Struct, frozen=True, kw_only=True):
     """A provider's address and wire, and the environment variables for its address and its key."""
 
@@ -173,7 +177,7 @@ def resolve(name: str, *, base_url: str | None = None, api_key: str | None = Non
         url = _complete_gemini_url(url)
     key = _check_key(api_key or _read_variable(address.key_variable) or _read_variable(address.other_key_variable))
     if key is None and address.key_variable and not custom_url:
-        raise InputError(f"{provider} needs a key: pass api_key=, or set {address.key_variable}.")
+        raise MissingKey(f"{provider} needs a key: pass api_key=, or set {address.key_variable}.")
     url = url.rstrip("/")
     hosted = address.key_variable is not None and url == address.base_url
     capabilities = _find_capabilities(provider, model, url, address.capabilities, hosted=hosted)

@@ -54,6 +54,11 @@ def new_conversation_id(*, chain: bool = False, seed: str = "") -> str:
     return f"{kind}_" + "".join(letters)
 
 
+def is_created_id(conversation: str) -> bool:
+    """Return True if an id has the form of those that the service makes, so that no client has chosen it as a name."""
+    return _CREATED.fullmatch(conversation) is not None
+
+
 def is_chain(conversation: str) -> bool:
     """Return True if a conversation is a chain of responses without a conversation of its own."""
     return conversation.startswith("chain_") and _CREATED.fullmatch(conversation) is not None

@@ -17,6 +17,7 @@ from longtalk.policies.notation import parse_policy
 from longtalk.providers.base import AsyncProvider
 from longtalk.providers.factory import connect
 from longtalk.providers.local.catalog import find_model
+from longtalk.providers.registry import MissingKey
 from longtalk.service.errors import ApiError
 from longtalk.service.settings import ModelSettings, Settings
 from longtalk.wires import AGENTS
@@ -69,6 +70,8 @@ class Models:
         settings = self._settings.models.get(chosen, ModelSettings(chosen))
         try:
             provider = self._connect(chosen, settings)
+        except MissingKey:
+            raise _lacks_key(chosen, settings.model.partition(":")[0]) from None
         except InputError as problem:
             if known:
                 raise ApiError(500, str(problem), kind="server_error", code="model_unavailable") from None
@@ -96,6 +99,14 @@ def _is_remote(name: str) -> bool:
     """Return False for a model that only the settings may name: a file or a program of this machine."""
     provider, _, model = name.partition(":")
     return provider not in AGENTS and (provider != "local" or find_model(model) is not None)
+
+
+def _lacks_key(name: str, provider: str) -> ApiError:
+    message = (
+        f"The server has no API key for the provider {provider!r}, which the model {name!r} needs. "
+        f"Its operator can store one: longtalk config set-key {provider}."
+    )
+    return ApiError(503, message, kind="server_error", param="model", code="provider_key_missing")
 
 
 def _unknown(name: str) -> ApiError:

@@ -125,6 +125,28 @@ def test_what_can_not_be_done_is_refused_by_name(serve: Serve, field: str, value
     assert caught.value.param == field
 
 
+@pytest.mark.parametrize("id", ["conv_" + "a" * 22, "chain_" + "a" * 22])
+def test_an_unknown_id_in_the_form_of_the_service_is_not_found(serve: Serve, id: str) -> None:  # noqa: A002
+    served = serve(m=AsyncScripted(says("Hello.", wire="openai-chat")))
+    client: Any = served.client()
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(model="m", messages=HISTORY[-1:], extra_body={"conversation": id})
+    assert caught.value.code == "not_found"
+    assert served.service.store.info("", id) is None
+
+
+def test_a_model_whose_provider_has_no_key_is_unavailable_and_named(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MISTRAL_API_KEY", raising=False)
+    client: Any = serve(m=AsyncScripted()).client()
+    with pytest.raises(openai.InternalServerError) as caught:
+        client.chat.completions.create(model="mistral:any", messages=HISTORY[-1:])
+    assert (caught.value.status_code, caught.value.code) == (503, "provider_key_missing")
+    assert "no API key for the provider 'mistral'" in str(caught.value)
+    assert "api_key=" not in str(caught.value)
+
+
 def test_an_unknown_model_is_not_found(serve: Serve) -> None:
     client: Any = serve(m=AsyncScripted()).client()
     with pytest.raises(openai.NotFoundError) as caught:

@@ -1,7 +1,8 @@
 """The route of Chat Completions.
 
 Without a conversation, nothing is kept, as usual. With one, in the body or in the header `Longtalk-Conversation`, only
-the new messages are sent: the service has the rest.
+the new messages are sent: the service has the rest. A name that is new begins a conversation; an id in the
+form that the service makes must exist.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from longtalk._util.concurrency import call_store
 from longtalk.events import Done, Reasoning, Text, ToolCall, ToolCallDelta
 from longtalk.reply import TurnReply
 from longtalk.service.access import Caller
-from longtalk.service.errors import from_error
+from longtalk.service.errors import from_error, not_found
 from longtalk.service.http import DONE, EventStream, decode, json_response, read_body
 from longtalk.service.idempotency import Claim, Idempotency
-from longtalk.service.ids import ResponseId, new_conversation_id, new_key, parse_response_id
+from longtalk.service.ids import ResponseId, is_created_id, new_conversation_id, new_key, parse_response_id
 from longtalk.service.openai.create_chat import CreateChat
 from longtalk.service.openai.items import Item, is_shown
 from longtalk.service.run import Run, RunName
@@ -44,6 +46,8 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     key = request.headers.get("idempotency-key", "")
     seed = f"{len(caller.owner)}:{caller.owner}{key}" if key else ""
     named = given.conversation or request.headers.get(_HEADER)
+    if named and is_created_id(named):
+        await _check_exists(service, caller, named)
     conversation = named or (new_conversation_id(chain=True, seed=seed) if given.store or key else None)
     target = ResponseId(conversation or new_conversation_id(chain=True), new_key(seed))
     idempotency = Idempotency(service.storage)
@@ -64,6 +68,11 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
         raise
     await idempotency.mark_delivered(claim)
     return json_response(result, headers=headers)
+
+
+async def _check_exists(service: Service, caller: Caller, conversation: str) -> None:
+    if await call_store(service.store, lambda: service.store.info(caller.owner, conversation)) is None:
+        raise not_found(f"Conversation {conversation!r}")
 
 
 async def _start(
