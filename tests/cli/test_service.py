@@ -164,3 +164,14 @@ def test_the_service_remembers_after_a_restart_and_stops_when_told(
                 assert server.wait(30) in (0, 130, -signal.SIGINT)
     assert made.output_text == "With pleasure."
     assert b"I'm Ada." in loopback.requests[-1]
+
+
+@pytest.mark.slow
+def test_several_workers_share_the_port_that_is_announced(home: dict[str, str], tmp_path: Path) -> None:
+    command = [*LONGTALK, "serve", "--port", "0", "--workers", "2", "-m", "ollama:x", "--store", str(tmp_path / "s.db")]
+    with subprocess.Popen(command, env=home, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        found = next(filter(None, (re.search(r"serves on (http://[\d.:]+)/v1", line) for line in server.stderr)))
+        assert httpx2.get(f"{found[1]}/readyz", timeout=60).status_code == 200
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(60) == 0

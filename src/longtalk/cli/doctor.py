@@ -6,7 +6,7 @@ import os
 import platform
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -62,6 +62,7 @@ def examine(settings: str | None, store: str | None) -> Iterator[Finding]:
         return
     yield Finding("ok", "settings", str(settings or get_settings_path()))
     name = hide_credentials(loaded.store) if loaded.store else get_default_path()
+    open_it: Callable[[], Store]
     if loaded.store and not _is_missing_file(loaded.store):
         open_it = partial(open_store, loaded.store, make=False)
     elif not loaded.store and os.path.exists(name):

@@ -71,7 +71,7 @@ def run(
             if loaded.workers > 1:
                 from uvicorn.supervisors import Multiprocess
 
-                Multiprocess(config, target=server.run, sockets=[listener]).run()
+                Multiprocess(config, sockets=[listener]).run()
             else:
                 server.run(sockets=[listener])
     if loaded.workers == 1 and not server.started:
