@@ -111,6 +111,30 @@ def test_a_message_that_does_not_refer_back_needs_nothing(query: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("What does my sister play?", True),
+        ("¿Qué toca mi hermana", True),
+        ("妹は何を弾きますか？", True),
+        ("Please remind me of the recipe.", True),
+        ("soup with coriander", True),
+        ("My sister plays the cello in an orchestra.", False),
+        ("I'll make the soup with coriander tonight", False),
+        ("Thanks, great!", False),
+    ],
+)
+def test_questions_and_searches_are_told_from_statements(text: str, asks: bool) -> None:
+    assert parse_query(text).is_question is asks
+
+
+def test_a_statement_gets_less_of_the_budget_than_a_question_about_the_same() -> None:
+    index = index_talk()
+    question = rank(index, "Did I make the soup with coriander?").budget_share
+    statement = rank(index, "I made the soup with coriander today.").budget_share
+    assert 0 <= statement <= 0.3 < question
+
+
+@pytest.mark.parametrize(
     "query",
     ["Which instrument does my sister play in the orchestra?", "soup with coriander", "And on 4 December 2023?"],
 )

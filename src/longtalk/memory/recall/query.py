@@ -52,6 +52,14 @@ _REFERS_BACK = re.compile(
     r"|talked|agreed|decided|planned|asked|wanted|suggested|recommended))\b",
     re.I | re.A,
 )
+_QUESTION = re.compile(
+    r"[?？؟¿]|^\s*(?:(?:and|but|so|also|hey|hi|hello|please|ok(?:ay)?),?\s+)*(?:who|whom|whose|what|when|where|which|why|how"
+    r"|(?:do|does|did|is|are|was|were|am|can|could|will|would|should|have|has|had)\s+(?:i|you|we|he|she|it|they|my|the|there)"
+    r"|remind|tell me|list|summari[sz]e|recap)\b"
+    # A few words that are no sentence, as in a search. In scripts without spaces, any message without a full stop.
+    r"|^\s*(?:\S+\s+){0,3}\S*[^\s.!。！]\s*$",
+    re.I,
+)
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -69,6 +77,8 @@ class Query(msgspec.Struct, frozen=True):
     """Whether the message is about what the assistant said or did."""
     refers_back: bool
     """Whether the message refers to earlier messages or to the user's own affairs."""
+    is_question: bool
+    """Whether the message asks for something, and does not only state it."""
 
 
 def parse_query(text: str, *, now: int = 0, years: range = range(0)) -> Query:
@@ -85,6 +95,7 @@ def parse_query(text: str, *, now: int = 0, years: range = range(0)) -> Query:
         asks_when=bool(_ASKS_WHEN.search(text)),
         about_assistant=bool(_ABOUT_ASSISTANT.search(text)),
         refers_back=bool(_REFERS_BACK.search(text)),
+        is_question=bool(_QUESTION.search(text)),
     )
 
 

@@ -28,6 +28,8 @@ _MAX_NEAREST = 400  # parts that may count as near in meaning
 # How much of the query's weight the best match must reach: below the first number, none of the budget is spent; from
 # the second number on, all of it. The numbers are lower for a query that refers back or names a participant.
 _THRESHOLDS_BACK, _THRESHOLDS_NEW = (0.2, 0.4), (0.35, 0.6)
+# A statement rarely needs what was said before: only a good match is sent with it, in at most this share of the budget.
+_THRESHOLDS_STATEMENT, _MAX_STATEMENT_SHARE = (0.5, 0.9), 0.3
 _MIN_QUERY_WEIGHT = 1.3
 """The minimum weight of a query that does not refer back, in units of a term that occurs only once.
 
@@ -123,18 +125,22 @@ class Ranking:
     def compute_budget_share(self, exclude: Container[int]) -> float:
         """Return the share of the budget to spend on hits outside `exclude`, from 0 to 1.
 
-        The better the best match, relative to the weight of the query, the higher the share.
+        The better the best match, relative to the weight of the query, the higher the share. Statements get less than
+        questions.
         """
         index = self.index
-        if any(index.units[number].position not in exclude for number in self.units_on_days):
+        asks = self.query.is_question
+        if asks and any(index.units[number].position not in exclude for number in self.units_on_days):
             return 1.0  # the query names a day with messages
         refers_back = bool(self.named or self.query.refers_back)
         least = 0.0 if refers_back else _MIN_QUERY_WEIGHT * math.log(1 + index.parts)
         if not self.query_weight or self.query_weight < least:
             return 0.0
         best = max((score for part, score in self.first_scores if index.get_position(part) not in exclude), default=0.0)
-        low, high = _THRESHOLDS_BACK if refers_back else _THRESHOLDS_NEW
-        return min(1.0, max(0.0, (best / self.query_weight - low) / (high - low)))
+        match = best / self.query_weight
+        if not asks:
+            return min(_MAX_STATEMENT_SHARE, _interpolate(match, *_THRESHOLDS_STATEMENT))
+        return _interpolate(match, *(_THRESHOLDS_BACK if refers_back else _THRESHOLDS_NEW))
 
     def _split_names(self) -> tuple[set[str], list[str]]:
         """Return the names of the participants that the query mentions, and the other terms of the query.
@@ -336,3 +342,8 @@ def rank(index: RecallIndex, query: str, *, now: int = 0, exclude: Container[int
             hits.append(Hit(position, score, *index.spans[part]))
     hits.sort(key=lambda hit: (-hit.score, hit.position, hit.start))
     return RankedHits(tuple(hits), ranking.compute_budget_share(exclude))
+
+
+def _interpolate(value: float, low: float, high: float) -> float:
+    """Return where a value is between two others: 0 at `low` and below, 1 at `high` and above."""
+    return min(1.0, max(0.0, (value - low) / (high - low)))
