@@ -213,17 +213,23 @@ async def test_an_interrupted_turn_has_no_figures_for_its_request(store: Store) 
     assert (stats.cost, stats.unpriced) == (0.0001, 1)
 
 
-async def test_imported_turns_have_no_cost(store: Store) -> None:
+async def test_turns_keep_their_cost_in_an_export(store: Store) -> None:
     await priced(store, says("a", usage=USED)).send("x")
     archive = AsyncArchive(store)
+    before = await archive.metrics("c")
     data = await archive.export("c", "jsonl")
-    assert "cost" not in data
     await archive.delete("c")
     await archive.load(data)
-    (found,) = await archive.metrics("c")
-    assert (found.calls, found.usage.input, found.total, found.cost) == (1, 50, 0, None)
+    assert await archive.metrics("c") == before
     stats = await archive.stats("c")
-    assert (stats.cost, stats.unpriced) == (None, 1)
+    assert (stats.cost, stats.unpriced) == (0.0001, 0)
+
+
+async def test_turns_of_another_tool_have_no_cost(store: Store) -> None:
+    archive = AsyncArchive(store)
+    await archive.load(b'[{"role": "user", "content": "x"}, {"role": "assistant", "content": "a"}]', id="c")
+    stats = await archive.stats("c")
+    assert stats.cost is None
 
 
 async def test_an_empty_conversation_has_no_metrics(store: Store) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longtalk import Archive, Conversation
 from longtalk.errors import InputError
 from longtalk.stores.base import PlacedRecord
+from longtalk.stores.in_memory import InMemory
+from longtalk.testing import Scripted, says
 from longtalk.transcript.transcript import Entry, Record, Turn, link_entries
 from longtalk.transfer.conversation_export import (
     BranchPart,
@@ -19,7 +23,7 @@ from longtalk.transfer.conversation_export import (
     expand_branch,
     split_branches,
 )
-from longtalk.transfer.json_export import to_json, to_jsonl
+from longtalk.transfer.json_export import from_json, to_json, to_jsonl
 from longtalk.transfer.read import read
 from tests.support.properties import examples
 from tests.support.strategies import additions, moments, records
@@ -306,3 +310,25 @@ def test_many_branches_are_split_in_linear_time() -> None:
     made = split_branches(BranchPart(name=f"b{i}", entries=path) for i in range(50))
     assert [part.source for part in made] == [None, *[("b0", 20)] * 49]
     assert compared <= 2 * 20 * 50
+
+
+def test_an_export_keeps_the_manifest_and_the_cost_of_each_turn() -> None:
+    store, other = InMemory(), InMemory()
+    talk = Conversation("lesson", model=Scripted(says("Lightly.")), store=store)
+    talk.send("How do I hold the bow?")
+    turn = Archive(store).metrics("lesson")[0].turn
+    for form in ("json", "jsonl"):
+        Archive(other, owner=form).load(Archive(store).export("lesson", form).encode())
+        there = Archive(other, owner=form)
+        assert there.manifest("lesson", turn) == Archive(store).manifest("lesson", turn) != ()
+        assert there.request("lesson", turn) == Archive(store).request("lesson", turn)
+
+
+@pytest.mark.parametrize("manifest", [b'{"runs":[[1]]}', b'{"runs":[["a","b",0]]}', b'{"runs":3}', b"[]"])
+def test_a_manifest_that_cannot_be_read_is_left_out_of_an_import(manifest: bytes) -> None:
+    store = InMemory()
+    Conversation("lesson", model=Scripted(says("Lightly.")), store=store).send("How do I hold the bow?")
+    export = msgspec.structs.replace(
+        Archive(store).talk("lesson"), manifests={Archive(store).metrics("lesson")[0].turn: manifest}
+    )
+    assert from_json(to_json([export]))[0].manifests == {}

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from longtalk._util import json_bytes
+import msgspec
+
+from longtalk._util import json_bytes, typed_json
 from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch
 from longtalk.transcript.manifest import Run, StoredManifest, Verdict
@@ -49,6 +51,16 @@ def restore_runs(manifest: StoredManifest, epochs: Mapping[int, Epoch]) -> tuple
     """Return all runs of a stored manifest, given the epochs of its branch by their start."""
     runs = tuple(_from_fields(*fields) for fields in manifest.runs)
     return _prepend_epoch_runs(epochs[manifest.epoch], runs) if manifest.epoch in epochs else runs
+
+
+def is_readable_manifest(data: bytes) -> bool:
+    """Return True if this is a manifest as `encode_manifest` writes it. One from a file may be anything."""
+    try:
+        manifest = typed_json.decode(data, StoredManifest) if data else None
+        runs = [_from_fields(*fields) for fields in manifest.runs] if manifest is not None else []
+        return manifest is not None and msgspec.convert(list(map(msgspec.to_builtins, runs)), list[Run]) == runs
+    except (ValueError, TypeError):
+        return False
 
 
 def _to_fields(run: Run) -> tuple[Any, ...]:

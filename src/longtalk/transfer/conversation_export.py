@@ -58,6 +58,8 @@ class ConversationExport(msgspec.Struct, frozen=True, kw_only=True):
     updated: int = 0
     meta: dict[str, Any] = {}
     branches: tuple[BranchPart, ...] = ()
+    manifests: dict[str, bytes] = {}
+    """The manifests of turns, by turn id. A turn that was not made by Longtalk has none."""
 
 
 # Branches

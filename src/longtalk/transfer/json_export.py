@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from longtalk._util import json_bytes
+from longtalk.context.manifest import is_readable_manifest
 from longtalk.stores._rows import to_utf8_json
 from longtalk.stores.base import PlacedRecord
 from longtalk.stores.jsonl.lines import (
@@ -61,7 +62,7 @@ def to_json(exports: Sequence[ConversationExport]) -> bytes:
 def _encode_export(export: ConversationExport) -> bytes:
     check_export(export)
     branches = [
-        _append_lists(to_utf8_json(_describe_branch(part)), zip(_PARTS, _encode_part(part), strict=True))
+        _append_lists(to_utf8_json(_describe_branch(part)), zip(_PARTS, _encode_part(export, part), strict=True))
         for part in export.branches
     ]
     return _append_lists(to_utf8_json(_describe_export(export)), [("branches", branches)])
@@ -85,7 +86,7 @@ def to_jsonl(exports: Sequence[ConversationExport]) -> bytes:
         lines.append(to_utf8_json({"type": "conversation", "longtalk": FORMAT, **_describe_export(export)}))
         for part in export.branches:
             lines.append(to_utf8_json({"type": "branch", **_describe_branch(part)}))
-            for group in _encode_part(part):
+            for group in _encode_part(export, part):
                 lines += group
     return b"".join([line + b"\n" for line in lines])
 
@@ -98,14 +99,14 @@ def _describe_branch(part: BranchPart) -> dict[str, Any]:
     return {"name": part.name, **({"source": part.source} if part.source else {})}
 
 
-def _encode_part(part: BranchPart) -> tuple[list[bytes], list[bytes], list[bytes]]:
+def _encode_part(export: ConversationExport, part: BranchPart) -> tuple[list[bytes], list[bytes], list[bytes]]:
     """Return three lists of JSON lines: one for the entries of a part, one for its turns, and one for its records."""
     return (
         [
             _encode_line(entry_to_line(entry, part.metas.get(position)))
             for position, entry in enumerate(part.entries, part.start)
         ],
-        [_encode_line(turn_to_line(turn)) for turn in part.turns],
+        [_encode_line(turn_to_line(turn, None, export.manifests.get(turn.id, b""))) for turn in part.turns],
         [_encode_line(record_to_line(placed)) for placed in part.records],
     )
 
@@ -194,13 +195,22 @@ def _convert(kind: type[_Fields], members: dict[str, bytes]) -> _Fields:
 
 
 def _build_export(head: _Head, branches: Iterable[tuple[_Branch, Sequence[bytes]]]) -> ConversationExport:
-    parts = tuple(_build_part(branch, lines) for branch, lines in branches)
-    export = ConversationExport(id=head.id, created=head.created, updated=head.updated, meta=head.meta, branches=parts)
+    manifests: dict[str, bytes] = {}
+    parts = tuple(_build_part(branch, lines, manifests) for branch, lines in branches)
+    export = ConversationExport(
+        id=head.id,
+        created=head.created,
+        updated=head.updated,
+        meta=head.meta,
+        branches=parts,
+        manifests=manifests,
+    )
     check_export(export)
     return export
 
 
-def _build_part(branch: _Branch, lines: Sequence[bytes]) -> BranchPart:
+def _build_part(branch: _Branch, lines: Sequence[bytes], manifests: dict[str, bytes]) -> BranchPart:
+    """Return the part of a branch that its lines describe, and add the manifests of its turns to `manifests`."""
     entries: list[Entry] = []
     turns: list[Turn] = []
     records: list[PlacedRecord] = []
@@ -215,6 +225,8 @@ def _build_part(branch: _Branch, lines: Sequence[bytes]) -> BranchPart:
                 entries.append(line_to_entry(line))
             elif isinstance(line, TurnLine):
                 turns.append(line_to_turn(line))
+                if is_readable_manifest(manifest := line.manifest_base64 or bytes(line.manifest)):
+                    manifests[line.id] = manifest
             elif isinstance(line, RecordLine):
                 records.append(line_to_record(line))
         except ValueError as problem:

@@ -99,7 +99,8 @@ def to_snapshot(export: ConversationExport) -> Snapshot:
     paths = (
         export.branches if len(export.branches) == 1 else [expand_branch(export, part.name) for part in export.branches]
     )
-    return Snapshot(export, paths, updated={part.name: export.updated for part in export.branches})
+    updated = {part.name: export.updated for part in export.branches}
+    return Snapshot(export, paths, manifests=export.manifests, updated=updated)
 
 
 def _mark_lookalikes(part: BranchPart) -> BranchPart:
@@ -196,7 +197,7 @@ def to_export(snapshot: Snapshot) -> ConversationExport:
         msgspec.structs.replace(part, records=tuple(select_permanent_records(part.records)))
         for part in snapshot.export.branches
     ]
-    return msgspec.structs.replace(snapshot.export, branches=tuple(parts))
+    return msgspec.structs.replace(snapshot.export, branches=tuple(parts), manifests=snapshot.manifests)
 
 
 def select_permanent_records(records: Sequence[PlacedRecord]) -> list[PlacedRecord]:
