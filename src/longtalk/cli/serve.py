@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
+import webbrowser
 from pathlib import Path
 
 from longtalk.cli.output import print_note
@@ -25,6 +27,7 @@ def run(
     check: bool,
     settings: str | None,
     store: str | None,
+    open_page: bool = False,
 ) -> None:
     """Run the service until it is stopped; with `check`, only check that it could run."""
     loaded = load_settings(
@@ -66,7 +69,7 @@ def run(
     )
     server = uvicorn.Server(config)
     with _listen(loaded.host, loaded.port) as listener:
-        _announce(loaded, listener.getsockname()[1], needs_key=needs_key)
+        _announce(loaded, listener.getsockname()[1], needs_key=needs_key, open_page=open_page)
         with contextlib.suppress(KeyboardInterrupt):
             if loaded.workers > 1:
                 from uvicorn.supervisors import Multiprocess
@@ -94,13 +97,18 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _announce(settings: Settings, port: int, *, needs_key: bool) -> None:
-    """Print the address of the service and a first request to it."""
+def _announce(settings: Settings, port: int, *, needs_key: bool, open_page: bool) -> None:
+    """Print the address of the service and a first request to it, and open its page in a browser where there is one."""
     address = f"http://{'[' + settings.host + ']' if ':' in settings.host else settings.host}:{port}"
     key = " -H 'authorization: Bearer YOUR_KEY'" if needs_key else ""
     body = f'{{"model": "{settings.default_model}", "input": "Hello"}}'
     print_note(f"Longtalk serves on {address}/v1 with {settings.default_model}. Press Ctrl-C to stop.")
     print_note(f"Try: curl {address}/v1/responses -H 'content-type: application/json'{key} -d '{body}'")
+    if settings.page:
+        print_note(f"The page is at {address}/")
+        if open_page and sys.stderr.isatty() and (os.environ.get("DISPLAY") or sys.platform in ("darwin", "win32")):
+            # The socket listens already, so the browser waits until the service answers.
+            webbrowser.open(address + "/")
 
 
 def make_app() -> object:
@@ -122,7 +130,6 @@ def make_app() -> object:
 def _write_access_log() -> None:
     """Write the access log to standard error, one line of JSON for each request."""
     import logging
-    import sys
 
     from longtalk.service.access_log import logger
 

@@ -25,6 +25,7 @@ _STORE = click.option(
 @click.option("-m", "--model", help="The model of requests that name none, as provider:model. Default: local.")
 @click.option("-p", "--policy", metavar="POLICY", help="What to send, written as in Python. Default: KeepAll().")
 @click.option("--check", is_flag=True, help="Check the settings, the store and the models, and exit.")
+@click.option("--open", "open_page", is_flag=True, help="Open the page in a browser, where there is one.")
 @_SETTINGS
 @_STORE
 def serve(**options: Any) -> None:

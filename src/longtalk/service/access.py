@@ -22,6 +22,7 @@ from longtalk._util import typed_json
 from longtalk._util.checks import check_name
 from longtalk.errors import InputError
 from longtalk.service.errors import ApiError
+from longtalk.service.sessions import Sessions
 from longtalk.service.settings import JwtSettings, Settings
 from longtalk.service.storage.protocol import Storage
 from longtalk.transcript.transcript import new_id, now
@@ -112,8 +113,11 @@ class AccessKeys:
 
     def find(self, secret: str) -> AccessKey | None:
         """Return the key with this text, or None if it does not exist or has expired."""
-        digest = _digest(secret)
-        document = self._storage.get(KIND, digest) if secret.startswith(_PREFIX) else None
+        return self.find_digest(_digest(secret)) if secret.startswith(_PREFIX) else None
+
+    def find_digest(self, digest: str) -> AccessKey | None:
+        """Return the key whose text has this SHA-256, or None if it does not exist or has expired."""
+        document = self._storage.get(KIND, digest)
         if document is None:
             return None
         key = typed_json.decode(document.value, AccessKey)
@@ -132,9 +136,10 @@ class AccessKeys:
 class Gate:
     """The authentication of requests. `identify` raises `ApiError` for a request that has no access."""
 
-    def __init__(self, settings: Settings, keys: AccessKeys) -> None:
+    def __init__(self, settings: Settings, keys: AccessKeys, sessions: Sessions | None = None) -> None:
         self._settings = settings
         self._keys = keys
+        self._sessions = sessions
         self._jwt = _JwtReader(settings.jwt) if settings.jwt else None
         self._seen: set[str] = set()
         self._had_keys = keys.exist()
@@ -151,17 +156,18 @@ class Gate:
         return caller
 
     def _identify(self, method: str, path: str, headers: Headers) -> Caller:
-        self._check_origin(method, headers)
+        self.check_origin(method, headers)
         given = headers.get("authorization", "")
         scheme, _, token = given.partition(" ")
         token = token.strip() if scheme.lower() == "bearer" else headers.get("api-key", "")
         if token and self._jwt is not None and not token.startswith(_PREFIX):
             return Caller(self._jwt.read_owner(token))
-        key = self._keys.find(token) if token else None
+        key = self._keys.find(token) if token else self._find_session_key(headers)
         if key is None:
             if self._jwt is None and not self._need_keys():
                 return self._identify_single_user(headers)
             raise ApiError(401, "The access key is missing, wrong or expired.", code="invalid_api_key")
+        self._had_keys = True
         if key.routes and not any(path == each or path.startswith(each.rstrip("/") + "/") for each in key.routes):
             raise ApiError(403, "This access key does not give access to this path.", code="route_not_allowed")
         owner = key.owner
@@ -177,6 +183,11 @@ class Gate:
         elif headers.get("longtalk-owner", owner) != owner:
             raise ApiError(403, "This access key can't act for another owner.", code="owner_not_allowed")
         return Caller(owner, key.id, key.models)
+
+    def _find_session_key(self, headers: Headers) -> AccessKey | None:
+        """Return the key that was exchanged for the cookie of a request."""
+        digest = self._sessions.find(headers) if self._sessions else None
+        return None if digest is None else self._keys.find_digest(digest)
 
     def _need_keys(self) -> bool:
         """Return True if requests need a key: there is one, or there was one since this process has started.
@@ -203,7 +214,7 @@ class Gate:
             )
         return Caller("")
 
-    def _check_origin(self, method: str, headers: Headers) -> None:
+    def check_origin(self, method: str, headers: Headers) -> None:
         """Raise `ApiError` for a request from a web page of another origin."""
         origin = headers.get("origin")
         if origin in self._settings.cors_origins:

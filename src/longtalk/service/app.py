@@ -27,6 +27,7 @@ from longtalk.service.native.routes import PREFIX
 from longtalk.service.native.table import ROUTES
 from longtalk.service.openai import chat, context, conversations, models, response_socket, responses
 from longtalk.service.openai.recovery import recover_all
+from longtalk.service.page.routes import make_page_routes
 from longtalk.service.service import Service
 from longtalk.service.settings import Settings, load_settings
 from longtalk.service.storage.protocol import Storage
@@ -91,7 +92,7 @@ def create_app(
         CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"], max_age=600
     )
     app = Starlette(
-        routes=_make_routes(),
+        routes=[*_make_routes(), *(make_page_routes() if settings.page else [])],
         lifespan=run,
         exception_handlers={404: _unknown, 405: _unknown},
         middleware=[Middleware(AccessLog), *([cors] if settings.cors_origins else [])],

@@ -22,6 +22,7 @@ from longtalk.service.run import Run, RunName
 from longtalk.service.runs import LOG_LIFETIME, Runs
 from longtalk.service.sealing import StateSealer
 from longtalk.service.seals import load_seal
+from longtalk.service.sessions import Sessions
 from longtalk.service.settings import Settings, load_credentials
 from longtalk.service.storage.factory import open_storage
 from longtalk.service.storage.protocol import Storage
@@ -52,7 +53,8 @@ class Service:
         self.storage = storage or open_storage(self.store)
         self.models = Models(settings, load_credentials(), providers)
         self.keys = AccessKeys(self.storage)
-        self.gate = Gate(settings, self.keys)
+        self.sessions = Sessions(self.storage)
+        self.gate = Gate(settings, self.keys, self.sessions)
         self.limiter = RateLimiter(settings.limits)
         self.quotas = Quotas(settings.limits, self.storage)
         self.telemetry = Telemetry() if settings.telemetry else None

@@ -107,6 +107,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How long a process that is stopped waits for open streams, and then for turns without one."""
     access_log: bool = True
     """Whether `longtalk serve` writes a line to standard error for each request."""
+    page: bool = True
+    """Whether the web page is served at `/`."""
     telemetry: bool = False
     """Whether OpenTelemetry spans and metrics are sent to where the variables `OTEL_EXPORTER_OTLP_…` say."""
     cors_origins: list[str] = []

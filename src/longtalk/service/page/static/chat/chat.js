@@ -1,0 +1,122 @@
+// The chat: a window of messages, the answer as it comes, and the composer with its gauge.
+import { html, useEffect, useRef, useState } from "../ui.js";
+import { t } from "../strings.js";
+import * as api from "../api.js";
+import { app, useStore } from "../store.js";
+import { findVersions } from "../branches/tree.js";
+import { Entry, Folded, Markdown } from "./entry.js";
+import { Talk, announce, onOthers } from "./talk.js";
+
+const policies = ["KeepAll()", "Memory()", "Summarize()"];
+
+export function Chat({ id }) {
+  const [talk, setTalk] = useState(null);
+  useEffect(() => {
+    const made = new Talk(id);
+    const load = () => made.store.get().live || made.load().catch((problem) => made.store.set({ problem }));
+    load();
+    const leave = onOthers((other) => other === id && load());
+    const wake = () => document.visibilityState === "visible" && load();
+    document.addEventListener("visibilitychange", wake);
+    setTalk(made);
+    return () => { leave(); document.removeEventListener("visibilitychange", wake); made.close(); };
+  }, [id]);
+  return talk && talk.id === id ? html`<${Conversation} talk=${talk} key=${id} />` : null;
+}
+
+function Conversation({ talk }) {
+  const state = useStore(talk.store);
+  const box = useRef(null);
+  const follows = useRef(true);
+  const { entries, live, problem, branches, branch } = state;
+  useEffect(() => {
+    if (follows.current && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [entries, live]);
+  const versions = findVersions(branches, branch);
+  const scroll = ({ target }) => { follows.current = target.scrollHeight - target.scrollTop - target.clientHeight < 80; };
+  const older = async () => {
+    const { scrollHeight } = box.current;
+    follows.current = false;
+    await talk.loadOlder();
+    requestAnimationFrame(() => { box.current.scrollTop += box.current.scrollHeight - scrollHeight; });
+  };
+  return html`
+    <div class="messages" ref=${box} onScroll=${scroll}>
+      <div class="column">
+        ${state.before !== null && html`<button class="older" onClick=${older}>${t("older")}</button>`}
+        ${!entries.length && !live && state.info && html`<h1 class="hello">${t("empty")}</h1>`}
+        ${entries.filter((each) => !live?.turn || each.turn !== live.turn || each.role === "user").map((entry) => html`<${Entry}
+          key=${entry.id} entry=${entry} talk=${talk} state=${state} versions=${versions.get(entry.position)} busy=${!!live} />`)}
+        ${live?.message && !entries.some((each) => each.turn === live.turn) && html`<article class="entry user"><div class="plain">${live.message}</div></article>`}
+        ${live && html`<article class="entry assistant live" aria-label=${t("answer")} aria-busy="true">
+          <${Folded} reasoning=${live.reasoning} calls=${live.calls} />
+          ${live.text ? html`<${Markdown} text=${live.text} />` : html`<span class="dots" aria-hidden="true">···</span>`}</article>`}
+        ${state.lost && html`<p class="quiet" role="status">${t("lost")}</p>`}
+        ${problem && html`<p class="problem" role="alert">${problem.message}
+          ${problem.order && html` <button onClick=${() => talk.follow({ ...problem.order, turn: undefined, body: problem.order.body || { branch, message: null } })}>${t("retry")}</button>`}</p>`}
+      </div>
+    </div>
+    <div class="sr" aria-live="polite">${live ? "" : entries.length && entries[entries.length - 1].role === "assistant" ? entries[entries.length - 1].text : ""}</div>
+    <${Composer} talk=${talk} state=${state} />`;
+}
+
+function Composer({ talk, state }) {
+  const [text, setText] = useState(localStorage.getItem("draft:" + talk.id) || "");
+  const [images, setImages] = useState([]);
+  const [model, setModel] = useState("");
+  const [policy, setPolicy] = useState("");
+  const { models } = useStore(app);
+  const { live, gauge, settings, branch, branches } = state;
+  const choice = { ...(model && { model }), ...(policy && { policy }) };
+  const message = images.length ? [...(text ? [{ type: "text", text }] : []), ...images.map((url) => ({ type: "image_url", image_url: { url } }))] : text;
+  useEffect(() => {
+    localStorage.setItem("draft:" + talk.id, text);
+    const later = setTimeout(() => { if (!live && state.info) talk.estimate({ message: message.length ? message : "…", ...choice }).catch(() => {}); }, 700);
+    return () => clearTimeout(later);
+  }, [text, images, model, policy, live, state.info]);
+  const take = (files) => [...files].filter((file) => /^image\/(png|jpeg|gif|webp)$/.test(file.type)).forEach((file) => {
+    const reader = new FileReader();
+    reader.onload = () => setImages((now) => [...now, reader.result]);
+    reader.readAsDataURL(file);
+  });
+  const clear = () => { setText(""); setImages([]); };
+  const send = (event) => {
+    event?.preventDefault();
+    if (live || !message.length) return;
+    clear();
+    talk.send({ message, ...choice }, text);
+  };
+  const note = async () => {
+    await api.post(talk.path + "/notes", { text, source: "page", branch });
+    clear();
+    await talk.load();
+    announce(talk.id);
+  };
+  const onKey = (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event); };
+  const used = gauge?.window ? Math.min(100, (100 * gauge.tokens) / gauge.window) : 0;
+  const label = gauge && t("gauge", { tokens: gauge.tokens.toLocaleString(), window: gauge.window ? t("ofWindow", { window: gauge.window.toLocaleString() }) : "" })
+    + (gauge.cost ? t("nextCost", { cost: gauge.cost.toFixed(4) }) : "");
+  return html`<form class="composer" onSubmit=${send} onPaste=${(e) => take(e.clipboardData.files)}
+      onDragOver=${(e) => e.preventDefault()} onDrop=${(e) => { if (e.dataTransfer.files[0]?.type.startsWith("image/")) { e.preventDefault(); e.stopPropagation(); take(e.dataTransfer.files); } }}>
+    <div class="column">
+      <div class="field">
+        ${images.map((url, i) => html`<span class="thumb"><img src=${url} alt="" /><button type="button" aria-label=${t("removeImage")} onClick=${() => setImages(images.filter((_, j) => j !== i))}>×</button></span>`)}
+        <textarea id="message" rows="2" aria-label=${t("message")} placeholder=${t("message")} value=${text} onInput=${(e) => setText(e.target.value)} onKeyDown=${onKey} />
+        <div class="tools">
+          <label class="button" title=${t("attach")}>+<input class="sr" type="file" accept="image/*" multiple aria-label=${t("attach")} onChange=${(e) => take(e.target.files)} /></label>
+          <input list="models" aria-label=${t("model")} placeholder=${settings.model || t("model")} value=${model} onInput=${(e) => setModel(e.target.value)} />
+          <datalist id="models">${models.map((each) => html`<option value=${each.name}>${each.label}</option>`)}</datalist>
+          <input list="policies" aria-label=${t("policy")} placeholder=${settings.policy || t("policy")} value=${policy} onInput=${(e) => setPolicy(e.target.value)} />
+          <datalist id="policies">${policies.map((each) => html`<option value=${each} />`)}</datalist>
+          ${branches.length > 1 && html`<select aria-label=${t("branches")} value=${branch} onChange=${(e) => talk.open(e.target.value)}>
+            ${branches.map((each) => html`<option value=${each.name}>${each.name} · ${t("entries", { count: each.entries })}</option>`)}</select>`}
+          <span class="grow" />
+          <button type="button" disabled=${!text || !!live} onClick=${note}>${t("note")}</button>
+          ${live ? html`<button type="button" class="primary" onClick=${() => talk.stop()}>${t("stop")}</button>`
+            : html`<button class="primary" disabled=${!message.length}>${t("send")}</button>`}
+        </div>
+      </div>
+      <div class="gauge"><progress max="100" value=${used} aria-label=${t("whatWasSent")} /> ${label || ""}</div>
+    </div>
+  </form>`;
+}

@@ -1,0 +1,84 @@
+// One entry of a conversation, with what can be done with it.
+import { html, useState } from "../ui.js";
+import { t } from "../strings.js";
+import { renderMarkdown } from "../markdown.js";
+
+const rendered = new Map();
+function markdown(text) {
+  if (!rendered.has(text)) {
+    if (rendered.size > 500) rendered.clear();
+    rendered.set(text, renderMarkdown(text));
+  }
+  return rendered.get(text);
+}
+
+export function Markdown({ text }) {
+  return html`<div class="markdown" dangerouslySetInnerHTML=${{ __html: markdown(text) }} />`;
+}
+
+export function findImages(native) {
+  try {
+    const content = JSON.parse(native).content;
+    return Array.isArray(content) ? content.map((part) => part.image_url?.url || "").filter((url) => url.startsWith("data:image/")) : [];
+  } catch {
+    return [];
+  }
+}
+
+export function Folded({ reasoning, calls = [], results = [] }) {
+  return html`
+    ${reasoning && html`<details><summary>${t("reasoning")}</summary><pre>${reasoning}</pre></details>`}
+    ${calls.map((call) => html`<details><summary>${t("toolCall", { name: call.name })}</summary><pre>${call.arguments}</pre></details>`)}
+    ${results.map((each) => html`<details><summary>${t("toolResult", { name: each.name })}</summary><pre>${each.text}</pre></details>`)}`;
+}
+
+function Versions({ names, current, onOpen }) {
+  const at = names.indexOf(current);
+  return html`<span class="versions">
+    <button aria-label=${t("previousVersion")} disabled=${at < 1} onClick=${() => onOpen(names[at - 1])}>‹</button>
+    ${at + 1}/${names.length}
+    <button aria-label=${t("nextVersion")} disabled=${at + 1 >= names.length} onClick=${() => onOpen(names[at + 1])}>›</button>
+  </span>`;
+}
+
+export function Entry({ entry, talk, versions, state, busy }) {
+  const [draft, setDraft] = useState(null);
+  const { role, usage } = entry;
+  const isNote = role !== "user" && role !== "assistant" && role !== "tool" || entry.mark === "note" || entry.mark === "event";
+  const name = isNote ? t("noteRole") : role === "user" ? t("you") : t("answer");
+  const pinned = state.pinned.includes(entry.id);
+  const excluded = state.excluded.includes(entry.id);
+  const cost = role === "assistant" ? state.costs[entry.turn] : undefined;
+  const fork = async () => {
+    const made = await (await import("../api.js")).post(talk.path + "/branches", { source: state.branch, at: entry.turn });
+    talk.open(made.name);
+  };
+  const save = (event) => {
+    event.preventDefault();
+    setDraft(null);
+    talk.send({ message: draft, edits: entry.id }, draft);
+  };
+  return html`<article class=${`entry ${isNote ? "note" : role} ${excluded ? "out" : ""}`} aria-label=${name}>
+    ${isNote && html`<small>${name}</small>`}
+    <${Folded} ...${entry} />
+    ${findImages(entry.native).map((url) => html`<img class="picture" src=${url} alt="" />`)}
+    ${draft !== null
+      ? html`<form onSubmit=${save}><textarea aria-label=${t("edit")} value=${draft} onInput=${(e) => setDraft(e.target.value)} rows="4" />
+          <button class="primary">${t("save")}</button> <button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></form>`
+      : role === "assistant" ? html`<${Markdown} text=${entry.text} />`
+      : role === "tool" ? null : html`<div class="plain">${entry.text}</div>`}
+    <footer>
+      ${versions && html`<${Versions} names=${versions} current=${state.branch} onOpen=${(branch) => talk.open(branch)} />`}
+      ${usage && html`<small>${t(cost === undefined ? "usage" : "usageCost", { ...usage, cost: cost?.toFixed(4) })}</small>`}
+      ${pinned && html`<small>${t("pinned")}</small>`}${excluded && html`<small>${t("excluded")}</small>`}
+      <span class="actions">
+        ${entry.text && html`<button onClick=${() => navigator.clipboard?.writeText(entry.text)}>${t("copy")}</button>`}
+        ${role === "user" && !isNote && html`<button disabled=${busy} onClick=${() => setDraft(entry.text)}>${t("edit")}</button>`}
+        ${role === "assistant" && html`<button disabled=${busy} onClick=${() => talk.send({ regenerates: entry.turn })}>${t("regenerate")}</button>
+          <button disabled=${busy} onClick=${fork}>${t("fork")}</button>`}
+        <button disabled=${busy} onClick=${() => talk.mark("pins", entry.id, !pinned)}>${t(pinned ? "unpin" : "pin")}</button>
+        <button disabled=${busy} onClick=${() => talk.mark("exclusions", entry.id, !excluded)}>${t(excluded ? "include" : "exclude")}</button>
+      </span>
+    </footer>
+  </article>`;
+}

@@ -1,0 +1,106 @@
+// A conversation as the page holds it: a window of its entries, its branch, and the turn that runs.
+import * as api from "../api.js";
+import { createStore } from "../store.js";
+
+const channel = new BroadcastChannel("longtalk");
+export const announce = (conversation) => channel.postMessage(conversation);
+export function onOthers(listen) {
+  const hear = (event) => listen(event.data);
+  channel.addEventListener("message", hear);
+  return () => channel.removeEventListener("message", hear);
+}
+
+export class Talk {
+  constructor(id) {
+    this.id = id;
+    this.path = api.one(id);
+    const branch = localStorage.getItem("branch:" + id) || "main";
+    this.store = createStore({ info: null, branch, entries: [], before: null, branches: [], pinned: [], excluded: [],
+      settings: {}, live: null, lost: false, problem: null, costs: {}, gauge: null });
+  }
+
+  async load() {
+    let { branch } = this.store.get();
+    const { branches } = await api.get(this.path + "/branches");
+    if (!branches.some((each) => each.name === branch)) branch = "main";
+    const [info, page, marks, settings] = await Promise.all([
+      api.get(this.path), api.get(this.path + "/history", { branch, limit: 60 }),
+      api.get(this.path + "/marks", { branch }), api.get(this.path + "/settings", { branch })]);
+    this.store.set({ info, branch, branches, settings, entries: page.entries, before: page.before, ...marks });
+    const head = branches.find((each) => each.name === branch);
+    if (head?.status === "running" && !this.store.get().live) this.follow({ turn: head.last_turn, branch });
+  }
+
+  async loadOlder() {
+    const { branch, before, entries } = this.store.get();
+    const page = await api.get(this.path + "/history", { branch, before, limit: 60 });
+    this.store.set({ entries: [...page.entries, ...entries], before: page.before });
+  }
+
+  open(branch) {
+    localStorage.setItem("branch:" + this.id, branch);
+    this.store.set({ branch });
+    return this.load();
+  }
+
+  async follow(order) {
+    const live = { text: "", reasoning: "", calls: [], turn: order.turn, message: order.shown, edits: order.body?.edits };
+    this.aborter = new AbortController();
+    this.store.set({ live: { ...live }, problem: null });
+    let drawn = true;
+    const draw = () => {
+      if (!drawn) return;
+      drawn = false;
+      setTimeout(() => { drawn = true; if (this.store.get().live) this.store.set({ live: { ...live } }); }, 60);
+    };
+    let problem = null;
+    try {
+      for await (const event of api.followTurn(this.id, { ...order, signal: this.aborter.signal, onLost: (lost) => {
+        if (this.store.get().lost !== lost) this.store.set({ lost }); } })) {
+        if (event.type === "started") {
+          live.turn = event.turn;
+          if (event.branch) {
+            localStorage.setItem("branch:" + this.id, event.branch);
+            this.store.set({ branch: event.branch });
+          }
+          announce(this.id);
+        } else if (event.type === "text" || event.type === "reasoning") live[event.type] += event.text;
+        else if (event.type === "tool_call") live.calls.push(event);
+        else if (event.type === "done" && event.turn.cost !== null) {
+          this.store.set((now) => ({ costs: { ...now.costs, [event.turn.id]: event.turn.cost } }));
+        } else if (event.type === "error") problem = { message: event.error.message, order };
+        draw();
+      }
+    } catch (error) {
+      if (!this.aborter.signal.aborted) problem = { message: error.message, order };
+    }
+    if (this.aborter.signal.aborted) return;
+    await this.load().catch(() => {});
+    this.store.set({ live: null, lost: false, problem });
+    announce(this.id);
+  }
+
+  send(body, shown) {
+    const { branch } = this.store.get();
+    return this.follow({ body: { branch, ...body }, branch, shown });
+  }
+
+  async stop() {
+    const { live, branch } = this.store.get();
+    if (live?.turn) await api.post(`${this.path}/turns/${live.turn}/cancel`, {}, { branch });
+  }
+
+  close() {
+    this.aborter?.abort();
+  }
+
+  async mark(kind, entry, on) {
+    const { branch } = this.store.get();
+    this.store.set(await (on ? api.put : api.remove)(`${this.path}/${kind}/${entry}`, { branch }));
+  }
+
+  async estimate(body) {
+    const { branch } = this.store.get();
+    this.store.set({ gauge: await api.post(this.path + "/estimate", { branch, ...body }) });
+  }
+}

@@ -1,0 +1,74 @@
+// The list of conversations: search as you type, rename, delete, import, export.
+import { html, useEffect, useState } from "../ui.js";
+import { t } from "../strings.js";
+import * as api from "../api.js";
+import { app, useStore } from "../store.js";
+import { announce, onOthers } from "../chat/talk.js";
+
+export async function loadList() {
+  const { conversations } = await api.get("/conversations", { limit: 100 });
+  app.set({ conversations: conversations.filter((each) => each.kind === "conversation") });
+}
+
+export async function begin() {
+  const made = await api.post("/conversations", {});
+  await loadList();
+  location.hash = "#/c/" + encodeURIComponent(made.id);
+}
+
+export async function importFile(file) {
+  await api.post("/import", file);
+  await loadList();
+  announce("");
+}
+
+const nameOf = (each) => each.title || t("untitled");
+
+export function List({ current, onClose }) {
+  const { conversations } = useStore(app);
+  const [words, setWords] = useState("");
+  const [hits, setHits] = useState([]);
+  useEffect(() => onOthers(() => loadList().catch(() => {})), []);
+  useEffect(() => {
+    let stale = false;
+    const later = setTimeout(async () => {
+      const found = words.trim() ? (await api.get("/search", { q: words }).catch(() => ({ hits: [] }))).hits : [];
+      if (!stale) setHits(found);
+    }, 150);
+    return () => { stale = true; clearTimeout(later); };
+  }, [words]);
+  const rename = async (each) => {
+    const title = prompt(t("rename"), each.title);
+    if (title === null) return;
+    await api.patch(api.one(each.id), { title });
+    await loadList();
+    announce(each.id);
+  };
+  const drop = async (each) => {
+    if (!confirm(t("deleteSure", { title: nameOf(each) }))) return;
+    await api.remove(api.one(each.id));
+    await loadList();
+    announce(each.id);
+    if (each.id === current) location.hash = "#/";
+  };
+  const save = async (each, format) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await api.download(api.one(each.id) + "/export", { format }));
+    link.download = `${each.id}.${format}`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  };
+  const shown = conversations.filter((each) => nameOf(each).toLowerCase().includes(words.toLowerCase()));
+  return html`
+    <button class="primary wide" onClick=${begin}>${t("newChat")}</button>
+    <input id="search" type="search" aria-label=${t("search")} placeholder=${t("search")} value=${words} onInput=${(e) => setWords(e.target.value)} />
+    <ul class="list">
+      ${shown.map((each) => html`<li key=${each.id} class=${each.id === current ? "current" : ""}>
+        <a href=${"#/c/" + encodeURIComponent(each.id)} aria-current=${each.id === current ? "page" : null} onClick=${onClose}>${nameOf(each)}</a>
+        <details class="menu"><summary aria-label=${t("conversationMenu")}>⋯</summary><div>
+          <button onClick=${() => rename(each)}>${t("rename")}</button>
+          ${["json", "md"].map((format) => html`<button onClick=${() => save(each, format)}>${t("export")} .${format}</button>`)}
+          <button class="danger" onClick=${() => drop(each)}>${t("delete")}</button></div></details></li>`)}
+      ${hits.map((hit) => html`<li key=${"hit" + hit.entry}><a class="hit" href=${"#/c/" + encodeURIComponent(hit.conversation)} onClick=${onClose}>${hit.text.slice(0, 140)}</a></li>`)}
+    </ul>`;
+}

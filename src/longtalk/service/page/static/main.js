@@ -1,0 +1,108 @@
+// The shell: routing by hash, the list, the chat, settings, and signing in.
+import { html, render, useEffect, useState } from "./ui.js";
+import { t } from "./strings.js";
+import * as api from "./api.js";
+import { app, useStore } from "./store.js";
+import { List, begin, importFile, loadList } from "./list/list.js";
+import { Chat } from "./chat/chat.js";
+
+async function start() {
+  try {
+    const health = await api.get("/health");
+    app.set({ health, signedOut: false, problem: "" });
+    app.set({ models: (await api.get("/models")).models });
+    await loadList();
+  } catch (problem) {
+    app.set(problem.status === 401 ? { signedOut: true } : { problem: problem.message });
+  }
+}
+
+function readRoute() {
+  const [, kind, id, view] = location.hash.split("/");
+  return { kind: kind || "", id: id ? decodeURIComponent(id) : null, view: view || "" };
+}
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  localStorage.setItem("theme", theme);
+}
+
+function switchTheme() {
+  const isDark = document.documentElement.dataset.theme
+    ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  setTheme(isDark ? "light" : "dark");
+}
+
+function SignIn() {
+  const [key, setKey] = useState("");
+  const [problem, setProblem] = useState("");
+  const submit = async (event) => {
+    event.preventDefault();
+    await api.signIn(key).then(start, (error) => setProblem(error.message));
+  };
+  return html`<main class="center"><form class="card" onSubmit=${submit}><h1>Longtalk</h1>
+    <input type="password" aria-label=${t("accessKey")} placeholder=${t("accessKey")} value=${key} onInput=${(e) => setKey(e.target.value)} autocomplete="current-password" />
+    <button class="primary">${t("signIn")}</button>
+    ${problem && html`<p class="problem" role="alert">${problem}</p>`}<p class="quiet">${t("signInHelp")}</p></form></main>`;
+}
+
+function Settings() {
+  const { health } = useStore(app);
+  const [keys, setKeys] = useState([]);
+  useEffect(() => { api.get("/keys").then((found) => setKeys(found.keys)); }, []);
+  const revoke = async (key) => {
+    const left = await api.remove("/keys/" + key.id);
+    if (key.is_current) start(); else setKeys(left.keys);
+  };
+  return html`<div class="column pad"><h1>${t("keys")}</h1>
+    <ul>${keys.map((key) => html`<li key=${key.id}>${key.name} ${key.is_current ? t("thisKey") : ""} <button onClick=${() => revoke(key)}>${t("revoke")}</button></li>`)}</ul>
+    ${health?.key && html`<button onClick=${() => api.signOut().then(start)}>${t("signOut")}</button>`}</div>`;
+}
+
+function Shell() {
+  const { signedOut, problem, health } = useStore(app);
+  const [route, setRoute] = useState(readRoute());
+  const [open, setOpen] = useState(false);
+  useEffect(() => {
+    const go = () => setRoute(readRoute());
+    const key = (event) => {
+      if ((event.ctrlKey || event.metaKey) && event.key === "k") {
+        event.preventDefault();
+        setOpen(true);
+        setTimeout(() => document.getElementById("search")?.focus());
+      } else if (event.key === "Escape") setOpen(false);
+    };
+    const drop = (event) => {
+      event.preventDefault();
+      const file = event.dataTransfer?.files[0];
+      if (event.type === "drop" && file) importFile(file).catch((error) => alert(error.message));
+    };
+    addEventListener("hashchange", go);
+    addEventListener("keydown", key);
+    addEventListener("dragover", drop);
+    addEventListener("drop", drop);
+    start();
+    return () => removeEventListener("hashchange", go);
+  }, []);
+  if (signedOut) return html`<${SignIn} />`;
+  return html`<div class=${"shell" + (open ? " open" : "")}>
+    <nav aria-label=${t("menu")}>
+      <${List} current=${route.id} onClose=${() => setOpen(false)} />
+      <div class="foot">
+        <label class="button">${t("import")}<input class="sr" type="file" aria-label=${t("import")} onChange=${(e) => importFile(e.target.files[0]).catch((error) => alert(error.message))} /></label>
+        <button onClick=${switchTheme}>${t("theme")}</button>
+        ${health?.key && html`<a class="button" href="#/settings">${t("keys")}</a>`}
+      </div>
+    </nav>
+    <main>
+      <button class="burger" aria-label=${t("menu")} aria-expanded=${open} onClick=${() => setOpen(!open)}>☰</button>
+      ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${start}>${t("retry")}</button></p>`}
+      ${route.kind === "c" ? html`<${Chat} id=${route.id} key=${route.id} />`
+        : route.kind === "settings" ? html`<${Settings} />`
+        : html`<div class="center"><h1 class="hello">${t("empty")}</h1><button class="primary" onClick=${begin}>${t("newChat")}</button></div>`}
+    </main></div>`;
+}
+
+const theme = localStorage.getItem("theme");
+if (theme) setTheme(theme);
+render(html`<${Shell} />`, document.getElementById("app"));
