@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from longtalk import __version__
-from longtalk.cli.shared_options import AS_JSON, OWNER, YES, limit_option, parse_policies, store_options
+from longtalk.cli.shared_options import AS_JSON, OWNER, YES, filter_options, limit_option, parse_policies, store_options
 
 _ELSEWHERE = {
     "logs": "list` or `longtalk show",
@@ -51,9 +51,7 @@ def commands() -> None:
 
 @commands.command(name="list")
 @limit_option(50, "conversations")
-@click.option(
-    "--meta", multiple=True, metavar="KEY=VALUE", help="List only conversations whose metadata has this value."
-)
+@filter_options("conversations last changed")
 @AS_JSON
 @store_options
 def list_(**options: Any) -> None:
@@ -65,6 +63,7 @@ def list_(**options: Any) -> None:
     \b
     longtalk list
     longtalk list --store talks.db --owner ada --meta topic=bows
+    longtalk list --since 2026-11-01 --model sonnet
     longtalk list --limit 0 --json
     """
     from longtalk.cli.list import run
@@ -107,6 +106,7 @@ def show(state: str | None, **options: Any) -> None:
 @click.argument("words", nargs=-1, required=True, metavar="WORDS…")
 @limit_option(20, "entries")
 @click.option("-c", "--conversation", metavar="ID", help="Search this conversation only.")
+@filter_options("entries made")
 @AS_JSON
 @store_options
 def search(**options: Any) -> None:
@@ -118,6 +118,7 @@ def search(**options: Any) -> None:
     \b
     longtalk search rosin
     longtalk search '"hold the bow"' thumb
+    longtalk search rosin --since 2026-11-01 --until 2026-11-15
     """
     from longtalk.cli.search import run
 
@@ -127,6 +128,7 @@ def search(**options: Any) -> None:
 @commands.command()
 @click.argument("id", required=False)
 @click.option("--turns", is_flag=True, help="Print one line for each turn on the main branch instead.")
+@filter_options("conversations last changed")
 @AS_JSON
 @store_options
 def stats(**options: Any) -> None:
@@ -138,6 +140,7 @@ def stats(**options: Any) -> None:
 
     \b
     longtalk stats
+    longtalk stats --since 2026-11-01 --meta topic=bows
     longtalk stats lesson-7 --json
     longtalk stats lesson-7 --turns
     """
@@ -145,6 +148,8 @@ def stats(**options: Any) -> None:
 
     if options["turns"] and options["id"] is None:
         raise click.UsageError("--turns needs the ID of a conversation.")
+    if options["id"] is not None and not options["wanted"].is_empty:
+        raise click.UsageError("--since, --until, --model and --meta choose conversations: leave out the ID.")
     run(**options)
 
 
@@ -211,6 +216,7 @@ def simulate(policies: tuple[str, ...], **options: Any) -> None:
 @click.option("--branch", metavar="NAME", help="The branch to export as Markdown. Default: the main branch.")
 @click.option("-o", "--output", metavar="FILE", help="The file to write. Default: standard output.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
+@filter_options("conversations last changed")
 @store_options
 def export(everything: bool, **options: Any) -> None:
     """Write conversations to a file.
@@ -221,6 +227,7 @@ def export(everything: bool, **options: Any) -> None:
     longtalk export lesson-7 > lesson-7.md
     longtalk export lesson-7 -o lesson-7.json
     longtalk export --all -o backup.jsonl
+    longtalk export --all --since 2026-11-01 -o november.jsonl
     """
     from longtalk.cli.export import run
 
@@ -228,6 +235,8 @@ def export(everything: bool, **options: Any) -> None:
         raise click.UsageError("Use either an ID or --all, not both.")
     if not everything and options["id"] is None:
         raise click.UsageError("Name a conversation, or use --all.")
+    if not everything and not options["wanted"].is_empty:
+        raise click.UsageError("--since, --until, --model and --meta choose conversations: use them with --all.")
     if everything and options["branch"] is not None:
         raise click.UsageError("--branch names a branch of one conversation, so it can't be used with --all.")
     run(**options)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 
 from longtalk._sync.archive.archive import Archive
+from longtalk.cli.filters import parse_time
 from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_note, print_text
 from longtalk.cli.store import open_archive
-from longtalk.errors import InputError
 from longtalk.stores import open_store
 
 
@@ -41,10 +40,4 @@ def _parse_since(archive: Archive, since: str | None) -> int | str | None:
     """
     if since is None or archive.store.info(archive.owner, since) is not None:
         return since
-    try:
-        # A time without a zone is local time.
-        return round(dt.datetime.fromisoformat(since).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise InputError(
-            f"--since must be a date such as 2026-11-16 or the id of a conversation, not {since!r}."
-        ) from None
+    return parse_time(since, "--since", other=" or the id of a conversation")

@@ -11,6 +11,7 @@ import click
 from longtalk._sync.archive.archive import Archive
 from longtalk.archive.archive import Format
 from longtalk.cli.files import refuse_existing, write_file
+from longtalk.cli.filters import Filter
 from longtalk.cli.output import print_note, print_text
 from longtalk.cli.store import choose_branch, find_conversation, name_owner, open_archive
 from longtalk.errors import InputError
@@ -26,8 +27,9 @@ def run(
     format: Format | None,  # noqa: A002
     output: str | None,
     force: bool,
+    wanted: Filter,
 ) -> None:
-    """Write one conversation, or all conversations of the owner if `id` is None."""
+    """Write one conversation, or all conversations of the owner that match if `id` is None."""
     chosen = format or _detect_format(output)
     if branch is not None and chosen != "md":
         raise click.UsageError(f"--branch applies to Markdown only: {chosen} contains all branches.")
@@ -40,11 +42,11 @@ def run(
             page = archive.export(id, chosen, branch=choose_branch(summary, branch))
             _write_output(page.encode("utf-8", "replace"), path)
         elif chosen != "md":
-            _write_output(_export_all(archive, chosen), path)
+            _write_output(_export_all(archive, chosen, wanted), path)
         elif path is None:
             raise InputError("Exporting all conversations as Markdown creates a file for each. Name a folder with -o.")
         else:
-            _export_folder(archive, path, force=force)
+            _export_folder(archive, path, wanted, force=force)
 
 
 def _detect_format(output: str | None) -> Format:
@@ -53,24 +55,26 @@ def _detect_format(output: str | None) -> Format:
     return "jsonl" if suffix == ".jsonl" else "json" if suffix == ".json" else "md"
 
 
-def _export_all(archive: Archive, format: Format) -> bytes:  # noqa: A002
+def _export_all(archive: Archive, format: Format, wanted: Filter) -> bytes:  # noqa: A002
     from longtalk.transfer.json_export import to_json, to_jsonl
 
-    talks = [archive.talk(each.id) for each in _list_all(archive)]
+    talks = [archive.talk(each.id) for each in _list_all(archive, wanted)]
     return to_json(talks) if format == "json" else to_jsonl(talks)
 
 
-def _list_all(archive: Archive) -> list[ConversationInfo]:
-    found = archive.every()
+def _list_all(archive: Archive, wanted: Filter) -> list[ConversationInfo]:
+    found = wanted.select_all(archive)
+    if not found and not wanted.is_empty:
+        raise InputError(f"No conversation{name_owner(archive)} matches, so nothing is exported.")
     if not found:
         raise InputError(f"This store has no conversations{name_owner(archive)} to export: check --store and --owner.")
     return found
 
 
-def _export_folder(archive: Archive, folder: Path, *, force: bool) -> None:
+def _export_folder(archive: Archive, folder: Path, wanted: Filter, *, force: bool) -> None:
     from longtalk.stores.jsonl.folder import to_file_name
 
-    found = _list_all(archive)
+    found = _list_all(archive, wanted)
     paths = [folder / f"{to_file_name(each.id)}.md" for each in found]
     for path in paths:
         refuse_existing(path, force=force)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import Any
+from itertools import islice
 
 import msgspec
 
 from longtalk._sync.archive.archive import Archive
+from longtalk.cli.filters import Filter
 from longtalk.cli.output import format_time, print_json, print_note, print_table, shorten
 from longtalk.cli.store import choose_branch, open_archive
-from longtalk.errors import InputError
 from longtalk.stores.base import ConversationInfo
 from longtalk.wires import text_if_readable
 
@@ -19,15 +17,13 @@ _FIRST = 20
 """How many entries to search for the first user message."""
 
 
-def run(*, store: str | None, owner: str, limit: int, meta: Sequence[str], as_json: bool) -> None:
-    """Print one line for each conversation of the owner."""
-    wanted = dict(map(_parse_meta, meta))
+def run(*, store: str | None, owner: str, limit: int, wanted: Filter, as_json: bool) -> None:
+    """Print one line for each conversation of the owner that matches the filter."""
     with open_archive(store, owner, whole=True) as archive:
         more = False
         rows = []
-        for count, each in enumerate(
-            archive.conversations(limit=limit + 1, meta=wanted) if limit else archive.every(meta=wanted), 1
-        ):
+        found = islice(wanted.select(archive), limit + 1) if limit else wanted.select_all(archive)
+        for count, each in enumerate(found, 1):
             if limit and count > limit:
                 more = True
             elif as_json:
@@ -36,7 +32,7 @@ def run(*, store: str | None, owner: str, limit: int, meta: Sequence[str], as_js
                 rows.append((each.id, format_time(each.updated), str(each.entries), find_title(archive, each)))
         print_table(rows)
     if not rows and not as_json:
-        print_note("No matching conversations." if wanted else "No conversations yet.")
+        print_note("No conversations yet." if wanted.is_empty else "No matching conversations.")
     if more:
         print_note("There are more conversations. To list all, use --limit 0.")
 
@@ -50,14 +46,3 @@ def find_title(archive: Archive, summary: ConversationInfo) -> str:
         return ""
     pack = archive.store.read(archive.owner, summary.id, choose_branch(summary, None), 0, _FIRST)
     return shorten(next((text_if_readable(entry) for entry in pack.entries() if entry.role == "user"), ""), 80)
-
-
-def _parse_meta(text: str) -> tuple[str, Any]:
-    """Split `key=value` into key and value. The value is parsed as JSON if possible, and is a string otherwise."""
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise InputError(f"--meta must be KEY=VALUE, not {text!r}.")
-    try:
-        return key, json.loads(value)
-    except (ValueError, RecursionError):
-        return key, value

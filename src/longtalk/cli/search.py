@@ -6,10 +6,12 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
 from longtalk.archive.history import parse_terms
+from longtalk.cli.filters import Filter
 from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_table, print_text
 from longtalk.cli.store import find_conversation, open_archive
 from longtalk.stores.base import MAIN, SearchHit
@@ -19,13 +21,26 @@ BEFORE, AFTER = 40, 100
 
 
 def run(
-    *, store: str | None, owner: str, words: Sequence[str], limit: int, conversation: str | None, as_json: bool
+    *,
+    store: str | None,
+    owner: str,
+    words: Sequence[str],
+    limit: int,
+    conversation: str | None,
+    wanted: Filter,
+    as_json: bool,
 ) -> None:
-    """Print the matching entries. Exit with status 1 if there are none."""
+    """Print the matching entries made between the times of the filter. Exit with status 1 if there are none."""
     with open_archive(store, owner) as archive:
         if conversation is not None:
             find_conversation(archive, conversation)
-        found = archive.search(" ".join(words), limit=limit or sys.maxsize, conversation=conversation)
+        # What the filter leaves out does not count towards the limit.
+        most = limit if limit and wanted.is_empty else sys.maxsize
+        found = archive.search(" ".join(words), limit=most, conversation=conversation)
+        if not wanted.is_empty:
+            ids = wanted.select_without_times(archive)
+            matching = (hit for hit in found if wanted.covers(hit.at) and (ids is None or hit.conversation in ids))
+            found = list(islice(matching, limit or None))
     if as_json:
         for hit in found:
             print_json(msgspec.to_builtins(hit))

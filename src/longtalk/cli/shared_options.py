@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import click
@@ -42,6 +43,34 @@ def limit_option(default: int, noun: str) -> Callable[..., Any]:
         show_default=True,
         help=f"Print at most this many {noun}; 0 for all.",
     )
+
+
+def filter_options(what: str) -> Callable[..., Any]:
+    """Return a decorator that adds the options of a filter. The command gets the filter as `wanted`.
+
+    `what` says in the help what the times apply to.
+    """
+    options = [
+        click.option("--since", metavar="DATE", help=f"Only {what} at or after this date or time."),
+        click.option("--until", metavar="DATE", help=f"Only {what} at or before this time, or until the end of a day."),
+        click.option("-m", "--model", metavar="NAME", help="Only conversations with a model whose name contains this."),
+        click.option(
+            "--meta", multiple=True, metavar="KEY=VALUE", help="Only conversations whose metadata has this value."
+        ),
+    ]
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def call(*, since: str | None, until: str | None, model: str | None, meta: tuple[str, ...], **rest: Any) -> Any:
+            from longtalk.cli.filters import parse_filter
+
+            return command(wanted=parse_filter(since=since, until=until, model=model, meta=meta), **rest)
+
+        for option in reversed(options):
+            call = option(call)
+        return call
+
+    return add
 
 
 def parse_policies(*texts: str) -> list[Any]:

@@ -10,6 +10,7 @@ import msgspec
 
 from longtalk.archive.metrics import Metrics
 from longtalk.archive.stats import Stats
+from longtalk.cli.filters import Filter
 from longtalk.cli.output import escape_line, format_time, pluralize, print_json, print_table, print_text
 from longtalk.cli.store import choose_branch, find_conversation, open_archive
 from longtalk.usage import Usage
@@ -17,14 +18,28 @@ from longtalk.usage import Usage
 _HEADER = ("time", "model", "calls", "request", "sent", "cached", "received", "cost")
 
 
-def run(*, store: str | None, owner: str, id: str | None, turns: bool, as_json: bool) -> None:  # noqa: A002
-    """Print the totals of a conversation, or of all if `id` is None; with `turns`, a line for each turn instead."""
+def run(
+    *,
+    store: str | None,
+    owner: str,
+    id: str | None,  # noqa: A002
+    turns: bool,
+    wanted: Filter,
+    as_json: bool,
+) -> None:
+    """Print the totals of a conversation, or of all that match the filter if `id` is None.
+
+    With `turns`, print a line for each turn of the conversation instead.
+    """
     with open_archive(store, owner, whole=id is None) as archive:
         summary = None if id is None else find_conversation(archive, id)
         if turns and summary is not None:
             _print_turns(archive.metrics(summary.id, branch=choose_branch(summary, None)), as_json=as_json)
             return
-        stats = archive.stats(id)
+        if wanted.is_empty:
+            stats = archive.stats(id)
+        else:
+            stats = sum((archive.stats(each.id) for each in wanted.select_all(archive)), Stats())
         if as_json:
             print_json(msgspec.to_builtins(stats))
             return
