@@ -97,7 +97,7 @@ function Shell() {
     <main>
       <button class="burger" aria-label=${t("menu")} aria-expanded=${open} onClick=${() => setOpen(!open)}>☰</button>
       ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${start}>${t("retry")}</button></p>`}
-      ${route.kind === "c" ? html`<${Chat} id=${route.id} key=${route.id} />`
+      ${route.kind === "c" ? html`<${Chat} id=${route.id} view=${route.view} key=${route.id} />`
         : route.kind === "settings" ? html`<${Settings} />`
         : html`<div class="center"><h1 class="hello">${t("empty")}</h1><button class="primary" onClick=${begin}>${t("newChat")}</button></div>`}
     </main></div>`;

@@ -1,6 +1,5 @@
 // All texts of the page. A translation is a copy of this file.
 export const strings = {
-  later: "Nothing to show yet.",
   newChat: "New chat", search: "Search conversations", untitled: "Untitled", rename: "Rename", delete: "Delete",
   deleteSure: "Delete “{title}” for good? Export it first if you may need it.", export: "Export", import: "Import a file",
   imported: "Imported.", theme: "Light or dark", keys: "Access keys", signOut: "Sign out", revoke: "Revoke", thisKey: "this one",
@@ -14,6 +13,13 @@ export const strings = {
   usage: "{input} in · {output} out", usageCost: "{input} in · {output} out · ${cost}", gauge: "{tokens} tokens{window} in the next request",
   ofWindow: " of {window}", nextCost: " · about ${cost}", stopped: "Stopped", empty: "What shall we talk about?", entries: "{count} entries",
   menu: "Conversations", close: "Close", whatWasSent: "What the model saw", conversationMenu: "Actions of this conversation",
+
+  // Views
+  inspector: "What the model saw", noTurn: "No turn has run on this branch yet.", total: "Tokens of the last request",
+  part_history: "Messages", part_brief: "Brief", part_outline: "Outline", part_recall: "Recalled", part_left_out: "Left out",
+  positions: "Messages", verdict: "What happened", reason: "Why", tokens: "Tokens", requests: "The exact requests",
+  verdict_sent: "sent", verdict_held: "held by the provider", verdict_recalled: "recalled", verdict_summarised: "summarised",
+  verdict_handed_out: "handed out", verdict_left_out: "left out", forksAt: "forks after {shared},", more: "More",
 };
 
 export function t(key, values = {}) {

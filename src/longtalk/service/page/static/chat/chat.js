@@ -5,26 +5,44 @@ import * as api from "../api.js";
 import { app, useStore } from "../store.js";
 import { findVersions } from "../branches/tree.js";
 import { Entry, Folded, Markdown } from "./entry.js";
+import { views } from "../views.js";
 import { Talk, announce, onOthers } from "./talk.js";
 
 const policies = ["KeepAll()", "Memory()", "Summarize()"];
 
-export function Chat({ id }) {
+export function Chat({ id, view }) {
   const [talk, setTalk] = useState(null);
   useEffect(() => {
     const made = new Talk(id);
     const load = () => made.store.get().live || made.load().catch((problem) => made.store.set({ problem }));
     load();
-    const leave = onOthers((other) => other === id && load());
+    const leave = onOthers((other, here) => other === id && !here && load());
     const wake = () => document.visibilityState === "visible" && load();
     document.addEventListener("visibilitychange", wake);
     setTalk(made);
     return () => { leave(); document.removeEventListener("visibilitychange", wake); made.close(); };
   }, [id]);
-  return talk && talk.id === id ? html`<${Conversation} talk=${talk} key=${id} />` : null;
+  return talk && talk.id === id ? html`<${Conversation} talk=${talk} view=${view} key=${id} />` : null;
 }
 
-function Conversation({ talk }) {
+function Panel({ name, talk, state }) {
+  const [View, setView] = useState(null);
+  const close = () => { location.hash = "#/c/" + encodeURIComponent(talk.id); };
+  useEffect(() => { views[name]().then((found) => setView(() => found)); }, [name]);
+  useEffect(() => {
+    const key = (event) => event.key === "Escape" && close();
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  }, []);
+  const answered = state.entries.filter((each) => each.role === "assistant");
+  const turn = sessionStorage.getItem("turn:" + talk.id) || answered[answered.length - 1]?.turn || null;
+  return html`<aside class="panel" aria-label=${t(name)}><header><h2>${t(name)}</h2>
+    <nav class="tabs">${Object.keys(views).filter((each) => each !== name).map((each) => html`<a class="button" href=${`#/c/${encodeURIComponent(talk.id)}/${each}`}>${t(each)}</a>`)}</nav>
+    <button aria-label=${t("close")} onClick=${close}>×</button></header>
+    ${View && html`<${View} conversation=${talk.id} branch=${state.branch} turn=${turn} onClose=${close} onBranch=${(branch) => talk.open(branch)} />`}</aside>`;
+}
+
+function Conversation({ talk, view }) {
   const state = useStore(talk.store);
   const box = useRef(null);
   const follows = useRef(true);
@@ -57,7 +75,8 @@ function Conversation({ talk }) {
       </div>
     </div>
     <div class="sr" aria-live="polite">${live ? "" : entries.length && entries[entries.length - 1].role === "assistant" ? entries[entries.length - 1].text : ""}</div>
-    <${Composer} talk=${talk} state=${state} />`;
+    <${Composer} talk=${talk} state=${state} />
+    ${views[view] && html`<${Panel} key=${view} name=${view} talk=${talk} state=${state} />`}`;
 }
 
 function Composer({ talk, state }) {
@@ -67,6 +86,8 @@ function Composer({ talk, state }) {
   const [policy, setPolicy] = useState("");
   const { models } = useStore(app);
   const { live, gauge, settings, branch, branches } = state;
+  const here = `#/c/${encodeURIComponent(talk.id)}/`;
+  const forget = () => sessionStorage.removeItem("turn:" + talk.id);
   const choice = { ...(model && { model }), ...(policy && { policy }) };
   const message = images.length ? [...(text ? [{ type: "text", text }] : []), ...images.map((url) => ({ type: "image_url", image_url: { url } }))] : text;
   useEffect(() => {
@@ -108,15 +129,17 @@ function Composer({ talk, state }) {
           <datalist id="models">${models.map((each) => html`<option value=${each.name}>${each.label}</option>`)}</datalist>
           <input list="policies" aria-label=${t("policy")} placeholder=${settings.policy || t("policy")} value=${policy} onInput=${(e) => setPolicy(e.target.value)} />
           <datalist id="policies">${policies.map((each) => html`<option value=${each} />`)}</datalist>
-          ${branches.length > 1 && html`<select aria-label=${t("branches")} value=${branch} onChange=${(e) => talk.open(e.target.value)}>
-            ${branches.map((each) => html`<option value=${each.name}>${each.name} · ${t("entries", { count: each.entries })}</option>`)}</select>`}
           <span class="grow" />
           <button type="button" disabled=${!text || !!live} onClick=${note}>${t("note")}</button>
           ${live ? html`<button type="button" class="primary" onClick=${() => talk.stop()}>${t("stop")}</button>`
             : html`<button class="primary" disabled=${!message.length}>${t("send")}</button>`}
         </div>
       </div>
-      <div class="gauge"><progress max="100" value=${used} aria-label=${t("whatWasSent")} /> ${label || ""}</div>
+      <div class="gauge">
+        <a href=${here + "inspector"} onClick=${forget} title=${t("inspector")}><progress max="100" value=${used} aria-hidden="true" /> ${label || t("inspector")}</a>
+        <span class="grow" />
+        <a href=${here + "branches"}>${t("branches")}${branches.length > 1 ? ` (${branches.length})` : ""}</a>
+      </div>
     </div>
   </form>`;
 }

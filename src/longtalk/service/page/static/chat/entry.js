@@ -1,6 +1,7 @@
 // One entry of a conversation, with what can be done with it.
 import { html, useState } from "../ui.js";
 import { t } from "../strings.js";
+import * as api from "../api.js";
 import { renderMarkdown } from "../markdown.js";
 
 const rendered = new Map();
@@ -50,7 +51,7 @@ export function Entry({ entry, talk, versions, state, busy }) {
   const excluded = state.excluded.includes(entry.id);
   const cost = role === "assistant" ? state.costs[entry.turn] : undefined;
   const fork = async () => {
-    const made = await (await import("../api.js")).post(talk.path + "/branches", { source: state.branch, at: entry.turn });
+    const made = await api.post(talk.path + "/branches", { source: state.branch, at: entry.turn });
     talk.open(made.name);
   };
   const save = (event) => {
@@ -76,6 +77,7 @@ export function Entry({ entry, talk, versions, state, busy }) {
         ${role === "user" && !isNote && html`<button disabled=${busy} onClick=${() => setDraft(entry.text)}>${t("edit")}</button>`}
         ${role === "assistant" && html`<button disabled=${busy} onClick=${() => talk.send({ regenerates: entry.turn })}>${t("regenerate")}</button>
           <button disabled=${busy} onClick=${fork}>${t("fork")}</button>`}
+        ${role === "assistant" && html`<a href=${`#/c/${encodeURIComponent(talk.id)}/inspector`} onClick=${() => sessionStorage.setItem("turn:" + talk.id, entry.turn)}>${t("inspector")}</a>`}
         <button disabled=${busy} onClick=${() => talk.mark("pins", entry.id, !pinned)}>${t(pinned ? "unpin" : "pin")}</button>
         <button disabled=${busy} onClick=${() => talk.mark("exclusions", entry.id, !excluded)}>${t(excluded ? "include" : "exclude")}</button>
       </span>

@@ -2,12 +2,17 @@
 import * as api from "../api.js";
 import { createStore } from "../store.js";
 
+// Tabs tell each other which conversation has changed. Views of this tab hear it too, with `here` true.
 const channel = new BroadcastChannel("longtalk");
-export const announce = (conversation) => channel.postMessage(conversation);
+const listeners = new Set();
+channel.onmessage = (event) => listeners.forEach((listen) => listen(event.data, false));
+export function announce(conversation) {
+  channel.postMessage(conversation);
+  listeners.forEach((listen) => listen(conversation, true));
+}
 export function onOthers(listen) {
-  const hear = (event) => listen(event.data);
-  channel.addEventListener("message", hear);
-  return () => channel.removeEventListener("message", hear);
+  listeners.add(listen);
+  return () => listeners.delete(listen);
 }
 
 export class Talk {
@@ -81,7 +86,11 @@ export class Talk {
   }
 
   send(body, shown) {
-    const { branch } = this.store.get();
+    const { branch, info } = this.store.get();
+    if (shown && info && !info.title && !info.entries) {
+      // The first words name the conversation until it is renamed.
+      api.patch(this.path, { title: shown.trim().split("\n")[0].slice(0, 60) }).then(() => announce(this.id), () => {});
+    }
     return this.follow({ body: { branch, ...body }, branch, shown });
   }
 
