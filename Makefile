@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(if $(COVERAGE),rm -rf .coverage-$@ && mkdir .coverage-$@ && COVERAGE_FILE=$(CURDIR)/.coverage-$@/data \
 	$(BIN)/coverage run --parallel-mode -m pytest,$(BIN)/pytest) -n $(JOBS) --dist worksteal --durations=12
 
-.PHONY: setup run chat serve test test-all soak coverage agents litellm clients lint format bench clean
+.PHONY: setup run chat serve test test-all soak coverage agents litellm clients lint format bench demo-picture clean
 
 setup: $(VENV)/ready $(VENV)/page-parts
 
@@ -114,6 +114,10 @@ coverage: .coverage-test .coverage-test-all
 
 bench: setup
 	@for b in $$(grep -l '"goals"' bench/*.py); do echo; $(BIN)/python -m bench.$$(basename $$b .py) || exit 1; done
+
+# The picture of `longtalk demo` in the README.
+demo-picture: setup
+	$(BIN)/python tools/demo_picture.py
 
 format: setup
 	$(BIN)/ruff check --fix

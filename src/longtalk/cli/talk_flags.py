@@ -90,3 +90,20 @@ def chat(new: bool, policy: str | None, **options: Any) -> None:
     if new and options["id"] is not None:
         raise click.UsageError("Use either an ID or --new, not both.")
     run(new=new, policy=parse_policies(policy)[0] if policy else None, **options)
+
+
+@commands.command()
+@click.option("--fast", is_flag=True, help="Print everything at once, without pauses.")
+def demo(fast: bool) -> None:
+    """Show what memory does, in half a minute and without a model.
+
+    Plays scenes of a sample conversation of five months: what each request carried, what was recalled, and what it
+    cost beside sending everything.
+
+    \b
+    longtalk demo
+    longtalk demo --fast
+    """
+    from longtalk.cli.demo import run
+
+    run(fast=fast)
