@@ -14,6 +14,8 @@ export const strings = {
   ofWindow: " of {window}", nextCost: " · about ${cost}", stopped: "Stopped", empty: "What shall we talk about?", entries: "{count} entries",
   menu: "Conversations", close: "Close", whatWasSent: "What the model saw", conversationMenu: "Actions of this conversation",
 
+  cutOff: "This answer was cut off.", goOn: "Go on",
+
   // Views
   inspector: "What the model saw", noTurn: "No turn has run on this branch yet.", total: "Tokens of the last request",
   part_history: "Messages", part_brief: "Brief", part_outline: "Outline", part_recall: "Recalled", part_left_out: "Left out",

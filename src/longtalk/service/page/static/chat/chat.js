@@ -50,6 +50,7 @@ function Conversation({ talk, view }) {
   useEffect(() => {
     if (follows.current && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [entries, live]);
+  const cutOff = ["interrupted", "failed"].includes(branches.find((each) => each.name === branch)?.status);
   const versions = findVersions(branches, branch);
   const scroll = ({ target }) => { follows.current = target.scrollHeight - target.scrollTop - target.clientHeight < 80; };
   const older = async () => {
@@ -71,7 +72,8 @@ function Conversation({ talk, view }) {
           ${live.text ? html`<${Markdown} text=${live.text} />` : html`<span class="dots" aria-hidden="true">···</span>`}</article>`}
         ${state.lost && html`<p class="quiet" role="status">${t("lost")}</p>`}
         ${problem && html`<p class="problem" role="alert">${problem.message}
-          ${problem.order && html` <button onClick=${() => talk.follow({ ...problem.order, turn: undefined, body: problem.order.body || { branch, message: null } })}>${t("retry")}</button>`}</p>`}
+          ${problem.order && html` <button onClick=${() => talk.retry()}>${t("retry")}</button>`}</p>`}
+        ${!problem && !live && cutOff && html`<p class="quiet">${t("cutOff")} <button onClick=${() => talk.retry()}>${t("goOn")}</button></p>`}
       </div>
     </div>
     <div class="sr" aria-live="polite">${live ? "" : entries.length && entries[entries.length - 1].role === "assistant" ? entries[entries.length - 1].text : ""}</div>
@@ -89,6 +91,7 @@ function Composer({ talk, state }) {
   const here = `#/c/${encodeURIComponent(talk.id)}/`;
   const forget = () => sessionStorage.removeItem("turn:" + talk.id);
   const choice = { ...(model && { model }), ...(policy && { policy }) };
+  talk.choice = choice;
   const message = images.length ? [...(text ? [{ type: "text", text }] : []), ...images.map((url) => ({ type: "image_url", image_url: { url } }))] : text;
   useEffect(() => {
     localStorage.setItem("draft:" + talk.id, text);

@@ -19,6 +19,7 @@ export class Talk {
   constructor(id) {
     this.id = id;
     this.path = api.one(id);
+    this.choice = {}; // the model and the policy that the composer shows
     const branch = localStorage.getItem("branch:" + id) || "main";
     this.store = createStore({ info: null, branch, entries: [], before: null, branches: [], pinned: [], excluded: [],
       settings: {}, live: null, lost: false, problem: null, costs: {}, gauge: null });
@@ -73,24 +74,36 @@ export class Talk {
         else if (event.type === "tool_call") live.calls.push(event);
         else if (event.type === "done" && event.turn.cost !== null) {
           this.store.set((now) => ({ costs: { ...now.costs, [event.turn.id]: event.turn.cost } }));
-        } else if (event.type === "error") problem = { message: event.error.message, order };
+        } else if (event.type === "error") problem = { message: event.error.message, order, started: true };
         draw();
       }
     } catch (error) {
-      if (!this.aborter.signal.aborted) problem = { message: error.message, order };
+      if (!this.aborter.signal.aborted) problem = { message: error.message, order, started: !!live.turn };
     }
     if (this.aborter.signal.aborted) return;
     await this.load().catch(() => {});
     this.store.set({ live: null, lost: false, problem });
+    await this.nameIt().catch(() => {});
     announce(this.id);
   }
 
+  // The first words name a new conversation until it is renamed.
+  async nameIt() {
+    const { info, entries, before } = this.store.get();
+    const first = before === null && entries.find((each) => each.role === "user" && each.text);
+    if (info.title || !first) return;
+    this.store.set({ info: await api.patch(this.path, { title: first.text.trim().split("\n")[0].slice(0, 60) }) });
+  }
+
+  // Go on after an error, with the model that is chosen now. A message that is saved already is not sent again.
+  retry() {
+    const { problem, branch } = this.store.get();
+    const body = problem?.order?.body && !problem.started ? problem.order.body : { branch, message: null };
+    return this.follow({ body: { ...body, ...this.choice }, branch: body.branch, shown: problem?.order?.shown });
+  }
+
   send(body, shown) {
-    const { branch, info } = this.store.get();
-    if (shown && info && !info.title && !info.entries) {
-      // The first words name the conversation until it is renamed.
-      api.patch(this.path, { title: shown.trim().split("\n")[0].slice(0, 60) }).then(() => announce(this.id), () => {});
-    }
+    const { branch } = this.store.get();
     return this.follow({ body: { branch, ...body }, branch, shown });
   }
 

@@ -65,7 +65,7 @@ export function List({ current, onClose }) {
     <ul class="list">
       ${shown.map((each) => html`<li key=${each.id} class=${each.id === current ? "current" : ""}>
         <a href=${"#/c/" + encodeURIComponent(each.id)} aria-current=${each.id === current ? "page" : null} onClick=${onClose}>${nameOf(each)}</a>
-        <details class="menu"><summary aria-label=${t("conversationMenu")}>⋯</summary><div>
+        <details class="menu" onClick=${(e) => { if (e.target.tagName === "BUTTON") e.currentTarget.open = false; }} onFocusOut=${(e) => { if (!e.currentTarget.contains(e.relatedTarget)) e.currentTarget.open = false; }}><summary aria-label=${t("conversationMenu")}>⋯</summary><div>
           <button onClick=${() => rename(each)}>${t("rename")}</button>
           ${["json", "md"].map((format) => html`<button onClick=${() => save(each, format)}>${t("export")} .${format}</button>`)}
           <button class="danger" onClick=${() => drop(each)}>${t("delete")}</button></div></details></li>`)}
