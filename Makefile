@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(if $(COVERAGE),rm -rf .coverage-$@ && mkdir .coverage-$@ && COVERAGE_FILE=$(CURDIR)/.coverage-$@/data \
 	$(BIN)/coverage run --parallel-mode -m pytest,$(BIN)/pytest) -n $(JOBS) --dist worksteal --durations=12
 
-.PHONY: setup run chat serve test test-all soak coverage agents litellm clients lint format bench demo-picture clean
+.PHONY: setup run chat serve test test-all soak coverage agents litellm clients browser lint format bench demo-picture clean
 
 setup: $(VENV)/ready $(VENV)/page-parts
 
@@ -92,11 +92,16 @@ $(CLIENTS)/ready: $(AGENTS)/ready constraints-clients.txt Makefile
 	PATH="$(abspath $(BIN)):$$PATH" npm install --prefix $(CLIENTS) --no-audit --no-fund --loglevel error $(CLIENT_PACKAGES)
 	@touch $@
 
+# The browser that `make test-all` and `make screenshots` use.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update -q && apt-get install -y -q --no-install-recommends chromium'
+
 # The tests that `make test` skips: slow ones, sync twins, all stores and wires, and many examples of each property.
 test-all: setup
 	@$(MAKE) --no-print-directory agents || echo "The agents could not be installed: their tests are skipped."
 	@$(MAKE) --no-print-directory litellm || echo "LiteLLM could not be installed: its tests are skipped."
 	@$(MAKE) --no-print-directory clients || echo "The clients could not be installed: their tests are skipped."
+	@$(MAKE) --no-print-directory browser || echo "Chromium could not be installed: the tests of the page in a browser are skipped."
 	$(PYTEST) -m 'slow or hypothesis' --hypothesis-profile thorough
 
 # Play random worlds with faults for some minutes, and stop at the first broken promise. `make soak SEED=7` plays the

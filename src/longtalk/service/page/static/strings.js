@@ -17,11 +17,19 @@ export const strings = {
   cutOff: "This answer was cut off.", goOn: "Go on",
 
   // Views
-  inspector: "What the model saw", noTurn: "No turn has run on this branch yet.", total: "Tokens of the last request",
-  part_history: "Messages", part_brief: "Brief", part_outline: "Outline", part_recall: "Recalled", part_left_out: "Left out",
-  positions: "Messages", verdict: "What happened", reason: "Why", tokens: "Tokens", requests: "The exact requests",
+  inspector: "What the model saw", noTurn: "No turn has run on this branch yet.", forksAt: "forks after {shared},", more: "More",
+  loading: "Loading…", nothingSent: "Nothing is stored about this turn's request.", tab_context: "Context", tab_request: "Request",
+  tab_recall: "Recall", tab_compaction: "Compaction", sentTokens: "{total} tokens were sent to {model}",
+  reported: "The provider counted {input} tokens in, {cached} of them from its cache, and {output} out.", costs: "This turn cost ${cost}.",
+  part_system: "System text, tools and framing", part_brief: "Brief", part_outline: "Outlines", part_summary: "Summary",
+  part_history: "Messages", part_recall: "Recalled messages", part_free: "Free, with the answer", everyEntry: "Every message, and why",
+  entriesFromTo: "Messages {first} to {last}", entryAt: "Message {first}", tokenCount: "{count} tokens",
   verdict_sent: "sent", verdict_held: "held by the provider", verdict_recalled: "recalled", verdict_summarised: "summarised",
-  verdict_handed_out: "handed out", verdict_left_out: "left out", forksAt: "forks after {shared},", more: "More",
+  verdict_handed_out: "handed to the app", verdict_left_out: "left out",
+  sharedWithBefore: "The first {shared} of {all} characters are those of the request before.",
+  readFromCache: "The provider read {cached} of {input} tokens from its cache.", newFromHere: "new from here on",
+  score: "score {score}", sharedWords: "shares: {words}", nothingRecalled: "Nothing was recalled for this message.",
+  compactedAt: "After message {start}", standsInPlace: "In place of what was removed stands:", nothingCompacted: "Nothing has been compacted on this branch.",
 };
 
 export function t(key, values = {}) {

@@ -1,0 +1,75 @@
+"""A real Chromium for tests of the page.
+
+Whatever it asks of another origin, and each violation of the page's policy for content, is kept as a complaint.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@contextmanager
+def start_chromium() -> Iterator[Browser]:
+    """Start the Chromium that this machine has; without one, skip the test."""
+    path = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("no Chromium on this machine: `make browser` installs it")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """One visitor of a page, with a profile of their own."""
+
+    def __init__(self, browser: Browser, url: str, **settings: Any) -> None:
+        self.url = url
+        self.complaints: list[str] = []
+        self.context: BrowserContext = browser.new_context(**{"viewport": {"width": 1200, "height": 850}, **settings})
+        self.page = self.open()
+
+    def open(self) -> Page:
+        """Open the page in a further tab."""
+        page = self.context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("request", self._check_origin)
+        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        page.on("console", lambda message: self._check_message(message.text))
+        page.goto(self.url)
+        return page
+
+    def _check_origin(self, request: Any) -> None:
+        if not request.url.startswith((self.url, "data:", "blob:")):
+            self.complaints.append(f"request to {request.url}")
+
+    def _check_message(self, text: str) -> None:
+        if "Content Security Policy" in text:
+            self.complaints.append(text)
+
+    def say(self, text: str) -> None:
+        """Type a message and send it."""
+        self.page.get_by_label("Message", exact=True).fill(text)
+        self.page.get_by_role("button", name="Send").click()
+
+    def close(self) -> None:
+        """Close all tabs, and complain about what went wrong in them."""
+        self.context.close()
+        assert self.complaints == []

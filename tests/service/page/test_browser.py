@@ -1,0 +1,226 @@
+"""The page in a real Chromium, on a real service with a scripted provider."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from longtalk.service.access import AccessKeys
+from longtalk.stores.sqlite.store import SQLite
+from longtalk.testing import AsyncScripted, says
+from tests.service.conftest import Serve, Served
+from tests.service.page.browser import Visit, start_chromium
+from tests.service.test_runs import Waiting
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+expect.set_options(timeout=60_000)
+ANSWER = "# Bows\n\n| bow | weight |\n|---|---|\n| light | 58 g |\n\n```python\nprint('legato')\n```\n\n- **slow**"
+HOSTILE = (
+    '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
+    '<a href="javascript:window.hacked=1">go</a> ![p](http://127.0.0.2:9/pixel.png)'
+    '<iframe src="http://127.0.0.2:9/"></iframe><svg onload="window.hacked=1"></svg>'
+    '<form action="http://127.0.0.2:9/"><button>Send all</button></form><style>body{display:none}</style> harmless'
+)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with start_chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
+    made: list[Visit] = []
+
+    def start(service: Served, **settings: Any) -> Visit:
+        made.append(Visit(chromium, service.url, **settings))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+def answers(page: Page) -> Any:
+    return page.get_by_role("article", name="Answer")
+
+
+def begin(visit: Callable[..., Visit], service: Served, **settings: Any) -> Visit:
+    """Open the page and start a conversation."""
+    one = visit(service, **settings)
+    one.page.get_by_role("button", name="New chat").first.click()
+    return one
+
+
+def test_ten_turns_from_an_empty_page(serve: Serve, visit: Callable[..., Visit]) -> None:
+    one = begin(visit, serve(local=AsyncScripted(*[says(f"Answer {i}.") for i in range(10)])))
+    for i in range(10):
+        one.say(f"Message {i}.")
+        expect(answers(one.page).nth(i)).to_contain_text(f"Answer {i}.")
+        expect(one.page.get_by_role("button", name="Send")).to_be_visible()
+    expect(one.page.get_by_role("article", name="You")).to_have_count(10)
+
+
+def test_markdown_is_rendered_with_tables_and_code(serve: Serve, visit: Callable[..., Visit]) -> None:
+    one = begin(visit, serve(local=AsyncScripted(says(ANSWER))))
+    one.say("Which bow?")
+    expect(one.page.get_by_role("heading", name="Bows")).to_be_visible()
+    expect(one.page.get_by_role("cell", name="58 g")).to_be_visible()
+    expect(one.page.locator("pre code")).to_contain_text("legato")
+
+
+def test_hostile_text_of_a_model_does_nothing(serve: Serve, visit: Callable[..., Visit]) -> None:
+    one = begin(visit, serve(local=AsyncScripted(says(HOSTILE), says("Fine."))))
+    one.say(HOSTILE)
+    expect(answers(one.page).first).to_contain_text("harmless")
+    one.say("And?")
+    expect(answers(one.page).nth(1)).to_contain_text("Fine.")
+    assert one.page.evaluate("window.hacked") is None
+    assert one.page.locator("iframe, form[action], .markdown script, .markdown style").count() == 0
+    assert one.page.locator("a[href^='javascript']").count() == 0
+
+
+def test_an_edited_message_makes_a_branch_that_can_be_switched(serve: Serve, visit: Callable[..., Visit]) -> None:
+    one = begin(visit, serve(local=AsyncScripted(says("The first."), says("The second."))))
+    one.say("One question")
+    expect(answers(one.page).first).to_contain_text("The first.")
+    one.page.get_by_role("article", name="You").hover()
+    one.page.get_by_role("button", name="Edit").click()
+    one.page.get_by_label("Edit").fill("Another question")
+    one.page.get_by_role("button", name="Save").click()
+    expect(answers(one.page).first).to_contain_text("The second.")
+    one.page.get_by_role("button", name="Previous version").first.click()
+    expect(answers(one.page).first).to_contain_text("The first.")
+
+
+def test_the_inspector_shows_what_was_sent_and_why(serve: Serve, visit: Callable[..., Visit]) -> None:
+    provider = AsyncScripted(says("Hello, Ada."), says("The violin."))
+    one = begin(visit, serve(local=provider))
+    one.say("I'm Ada. I play the violin.")
+    expect(answers(one.page).first).to_contain_text("Hello, Ada.")
+    one.say("What do I play?")
+    expect(answers(one.page).nth(1)).to_contain_text("The violin.")
+    answers(one.page).nth(1).hover()
+    answers(one.page).nth(1).get_by_role("link", name="What the model saw").click()
+    panel = one.page.get_by_role("complementary", name="What the model saw")
+    expect(panel).to_contain_text("tokens were sent to")
+    panel.get_by_role("button", name="sent").first.click()
+    expect(panel).to_contain_text("I'm Ada. I play the violin.")
+    panel.get_by_role("tab", name="Request").click()
+    shown = panel.locator("pre.request")
+    expect(shown).to_contain_text("new from here on")
+    assert (shown.text_content() or "").replace("new from here on", "") == provider.requests[-1].decode()
+    panel.get_by_role("tab", name="Compaction").click()
+    expect(panel).to_contain_text("Nothing has been compacted")
+    panel.get_by_role("button", name="Close").click()
+    expect(panel).to_have_count(0)
+
+
+def test_pins_exclusions_and_notes_are_kept(serve: Serve, visit: Callable[..., Visit]) -> None:
+    provider = AsyncScripted(says("A secret."), says("Yes."))
+    one = begin(visit, serve(local=provider))
+    one.say("Tell me one.")
+    expect(answers(one.page).first).to_contain_text("A secret.")
+    answers(one.page).first.hover()
+    answers(one.page).first.get_by_role("button", name="Leave out of context").click()
+    expect(answers(one.page).first).to_contain_text("left out")
+    one.page.get_by_label("Message", exact=True).fill("Ada has tuned her violin.")
+    one.page.get_by_role("button", name="Add as note").click()
+    expect(one.page.get_by_role("article", name="Note")).to_contain_text("tuned her violin")
+    one.say("Ready?")
+    expect(answers(one.page).nth(1)).to_contain_text("Yes.")
+    assert b"A secret." not in provider.requests[-1]
+    assert b"tuned her violin" in provider.requests[-1]
+    one.page.reload()
+    expect(answers(one.page).first).to_contain_text("left out")
+
+
+def test_a_conversation_is_renamed_found_and_deleted(serve: Serve, visit: Callable[..., Visit]) -> None:
+    one = begin(visit, serve(local=AsyncScripted(says("Rosin helps."))))
+    one.say("My bow slips.")
+    expect(answers(one.page).first).to_contain_text("Rosin helps.")
+    one.page.on("dialog", lambda dialog: dialog.accept("Bow trouble"))
+    menu = one.page.get_by_label("Actions of this conversation").first
+    menu.click()
+    one.page.get_by_role("button", name="Rename").click()
+    expect(one.page.get_by_role("link", name="Bow trouble")).to_be_visible()
+    one.page.get_by_label("Search conversations").fill("slips")
+    expect(one.page.get_by_role("navigation")).to_contain_text("slips")
+    one.page.get_by_label("Search conversations").fill("")
+    one.page.get_by_label("Actions of this conversation").first.click()
+    one.page.get_by_role("button", name="Delete").click()
+    expect(one.page.get_by_role("link", name="Bow trouble")).to_have_count(0)
+
+
+def test_a_reload_in_mid_stream_goes_on_with_the_answer(
+    serve: Serve, visit: Callable[..., Visit], tmp_path: Path
+) -> None:
+    provider = Waiting()
+    service = serve(local=provider, store=SQLite(tmp_path / "talks.db"))
+    one = begin(visit, service)
+    one.say("Go on.")
+    expect(one.page.locator(".live")).to_contain_text("One")
+    one.page.reload()
+    expect(one.page.locator(".live")).to_contain_text("One")
+    provider.go.set()
+    expect(answers(one.page).first).to_contain_text("One two three.")
+    expect(one.page.get_by_role("article", name="You")).to_have_count(1)
+
+
+def test_two_tabs_on_one_conversation_agree(serve: Serve, visit: Callable[..., Visit]) -> None:
+    one = begin(visit, serve(local=AsyncScripted(says("Seen by both."))))
+    one.page.wait_for_url("**#/c/*")
+    other = one.context.new_page()
+    other.goto(one.page.url)
+    expect(other.get_by_label("Message", exact=True)).to_be_visible()
+    one.say("Hello?")
+    expect(answers(other).first).to_contain_text("Seen by both.")
+
+
+def test_a_key_signs_in_and_out(serve: Serve, visit: Callable[..., Visit]) -> None:
+    service = serve(local=AsyncScripted(says("Welcome.")))
+    key, _ = AccessKeys(service.service.storage).add("browser", owner="ada")
+    one = visit(service)
+    one.page.get_by_label("Access key").fill("lt_wrong")
+    one.page.get_by_role("button", name="Sign in").click()
+    expect(one.page.get_by_role("alert")).to_be_visible()
+    one.page.get_by_label("Access key").fill(key)
+    one.page.get_by_role("button", name="Sign in").click()
+    one.page.get_by_role("button", name="New chat").first.click()
+    one.say("Hello!")
+    expect(answers(one.page).first).to_contain_text("Welcome.")
+    one.page.goto(service.url + "/#/settings")
+    one.page.get_by_role("button", name="Sign out").click()
+    expect(one.page.get_by_label("Access key")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_problem(serve: Serve, visit: Callable[..., Visit], scheme: str) -> None:
+    one = begin(visit, serve(local=AsyncScripted(says(ANSWER))), color_scheme=scheme)
+    one.say("Which bow?")
+    expect(one.page.get_by_role("heading", name="Bows")).to_be_visible()
+    views = [find_problems(one.page)]
+    one.page.get_by_role("link", name="What the model saw").first.click()
+    expect(one.page.get_by_role("complementary")).to_contain_text("tokens were sent to")
+    views.append(find_problems(one.page))
+    one.page.set_viewport_size({"width": 390, "height": 800})
+    views.append(find_problems(one.page))
+    assert views == [[], [], []]
+
+
+def find_problems(page: Page) -> list[str]:
+    """Return the serious and critical problems that axe finds on a page, each with an element that has it."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{each['id']}: {json.dumps(each['nodes'][0]['html'])[:200]}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]
