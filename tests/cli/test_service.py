@@ -14,6 +14,8 @@ import httpx2
 import openai
 import pytest
 
+from longtalk.cli.serve import _announce
+from longtalk.service.settings import Settings
 from tests.cli.helpers import LONGTALK, longtalk, streamed
 from tests.support.loopback import Loopback
 
@@ -175,3 +177,16 @@ def test_several_workers_share_the_port_that_is_announced(home: dict[str, str], 
         assert httpx2.get(f"{found[1]}/readyz", timeout=60).status_code == 200
         server.send_signal(signal.SIGTERM)
         assert server.wait(60) == 0
+
+
+def test_serve_opens_the_page_in_a_browser_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    for display, page in (("", True), (":0", False), (":0", True)):
+        monkeypatch.setenv("DISPLAY", display)
+        _announce(Settings(page=page), 8086, needs_key=False, open_page=True)
+    assert "The page is at http://127.0.0.1:8086/\n" in capsys.readouterr().err
+    assert opened == ["http://127.0.0.1:8086/"]
