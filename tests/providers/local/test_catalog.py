@@ -57,3 +57,11 @@ def test_models_are_found_by_name() -> None:
 
 def test_the_memory_is_at_most_that_of_the_machine() -> None:
     assert 0 < catalog.read_memory() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize(("name", "calls"), [("1.5b", True), ("0.5b", True), ("135m", False)])
+def test_only_the_larger_models_are_given_tools(name: str, calls: bool) -> None:
+    from longtalk.providers.local.provider import AsyncLocal
+    from longtalk.providers.registry import resolve
+
+    assert AsyncLocal(resolve(f"local:{name}")).capabilities.tools is calls

@@ -32,16 +32,19 @@ class LocalModel(NamedTuple):
     """A line for the model after the system text: without it, small models mix up who said what."""
     max_tokens: int
     """The longest answer, unless the request says otherwise: small models often don't stop by themselves."""
+    tools: bool = False
+    """Whether the model calls tools reliably enough to be given any."""
 
 
 MODELS = {
-    "1.5b": LocalModel("1.5b", "Qwen2.5-Coder-1.5B", 1_117_320_768, _PERSON, 1024),
+    "1.5b": LocalModel("1.5b", "Qwen2.5-Coder-1.5B", 1_117_320_768, _PERSON, 1024, tools=True),
     "0.5b": LocalModel(
         "0.5b",
         "Qwen2.5-Coder-0.5B",
         491_400_064,
         'You are a helpful assistant, not the user. Begin answers about the user with "You" or "Your".',
         1024,
+        tools=True,
     ),
     "135m": LocalModel("135m", "SmolLM2-135M", 98_362_432, _PERSON, 256),
 }

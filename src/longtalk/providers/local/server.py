@@ -17,19 +17,51 @@ from typing import Any
 _CACHE_MIB = 512
 _TEMPLATE = """\
 {%- set line = LINE -%}
-{%- if messages[0]['role'] == 'system' -%}
-{{- '<|im_start|>system\\n' + messages[0]['content'] + '\\n\\n' + line + '<|im_end|>\\n' -}}
-{%- else -%}
-{{- '<|im_start|>system\\n' + line + '<|im_end|>\\n' -}}
+{%- set said = messages[0]['content'] if messages[0]['role'] == 'system' else '' -%}
+{{- '<|im_start|>system\\n' + said -}}
+{%- if not tools -%}{{- ('\\n\\n' if said else '') + line -}}
+{%- elif not said -%}{{- 'You are a helpful assistant.' -}}{%- endif -%}
+{%- if tools -%}
+{{- '\\n\\n# Tools\\n\\nYou may call one or more functions to assist with the user query.\\n\\n' -}}
+{{- 'You are provided with function signatures within <tools></tools> XML tags:\\n<tools>' -}}
+{%- for tool in tools -%}{{- '\\n' + (tool | tojson) -}}{%- endfor -%}
+{{- '\\n</tools>\\n\\nFor each function call, return a json object ' -}}
+{{- 'with function name and arguments in a fenced block:\\n' -}}
+{{- '```json\\n{"name": <function-name>, "arguments": <args-json-object>}\\n```' -}}
 {%- endif -%}
+{{- '<|im_end|>\\n' -}}
 {%- for message in messages -%}
-{%- if not (loop.first and message['role'] == 'system') -%}
-{{- '<|im_start|>' + message['role'] + '\\n' + (message['content'] or '') + '<|im_end|>\\n' -}}
+{%- if message['role'] == 'tool' -%}
+{{- '<|im_start|>user\\nThe function returned:\\n' + (message['content'] or '') -}}
+{%- if loop.last or messages[loop.index0 + 1]['role'] != 'tool' -%}
+{{- '\\n\\nAnswer my question with it, in plain words.' -}}
+{%- endif -%}
+{{- '<|im_end|>\\n' -}}
+{%- elif not (loop.first and message['role'] == 'system') -%}
+{{- '<|im_start|>' + message['role'] + '\\n' + (message['content'] or '') -}}
+{%- for call in message['tool_calls'] or [] -%}
+{%- set given = call['function']['arguments'] -%}
+{{- '```json\\n{"name": "' + call['function']['name'] + '", "arguments": ' -}}
+{{- (given if given is string else given | tojson) -}}
+{{- '}\\n```' -}}
+{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
 {%- endif -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
 """
-"""How the built-in models, which all know ChatML, are shown a request: with a line of ours after the system text."""
+"""How the built-in models, which all know ChatML, are shown a request: with a line of ours after the system text.
+
+Tools are described as these models have learned it, except that a call is a fenced block of JSON: that is what they
+write, whatever else is asked for, and llama.cpp reads the calls by this template. The line would keep the smaller model
+from calling anything, so requests with tools are without it. After a result, the models call again unless they are
+asked to answer.
+"""
+
+
+def render_template(line: str) -> str:
+    """Return the chat template of a built-in model, in which `line` follows the system text."""
+    return _TEMPLATE.replace("LINE", json.dumps(line))
 
 
 def main() -> None:
@@ -75,7 +107,7 @@ def _serve(settings: dict[str, Any]) -> Any:
     # Otherwise the memory of the engine grows by gigabytes with the number of conversations.
     params.cache_ram_mib = _CACHE_MIB
     if settings.get("line"):
-        params.chat_template = _TEMPLATE.replace("LINE", json.dumps(settings["line"]))
+        params.chat_template = render_template(settings["line"])
     params.use_jinja = True
     params.ui = False
     params.verbosity = 1  # Errors only: the log is the only source of the reason why a model can't be loaded.

@@ -29,9 +29,11 @@ class Local:
         self.label = resolved.label
         self.model = resolved.model
         self.wire = resolved.wire
-        self.capabilities = resolved.capabilities
-        self.account = "local"
         built_in = find_model(resolved.model)
+        self.capabilities = resolved.capabilities
+        if built_in is not None and built_in.tools:
+            self.capabilities = msgspec.structs.replace(resolved.capabilities, tools=True)
+        self.account = "local"
         # Small models answer best without chance, and often don't stop by themselves.
         self.defaults: Mapping[str, Any] = (
             {"max_tokens": built_in.max_tokens, "temperature": 0} if built_in is not None else {}
