@@ -36,7 +36,7 @@ def test_a_line_has_limits_and_prices_and_a_dash_where_nothing_is_known(own: Pat
     done = invoke("talker")
     assert done.stdout.splitlines() == [
         "ollama:talker-1\t-\t-\t-\t-\t-\t-\t-\t-",
-        "ollama:talker-2\t64,000\t8,000\tautomatic\t0.5\t1.25\t-\t-\tabove 32,000: 1 in, 2 out",
+        "ollama:talker-2\t64000\t8000\tautomatic\t0.5\t1.25\t-\t-\tabove 32,000: 1 in, 2 out",
     ]
     assert done.stderr == "2 models. Prices are in US dollars per million tokens.\n"
 
@@ -77,7 +77,7 @@ def test_a_wrong_provider_and_a_broken_file_are_one_line(environment: dict[str, 
 
 
 def test_columns_have_names_on_a_terminal(environment: dict[str, str], own: Path) -> None:
-    terminal = Terminal(["models", "talker-2"], {**environment, "LONGTALK_MODELS": str(own)})
+    terminal = Terminal(["models", "talker-2"], {**environment, "LONGTALK_MODELS": str(own), "COLUMNS": "120"})
     head, line, *_ = terminal.rest().splitlines()
     assert head.split() == ["model", "window", "answer", "cache", "in", "out", "cached", "written", "long", "requests"]
     assert line.index("64,000") == head.index("window")

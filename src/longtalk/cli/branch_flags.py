@@ -8,7 +8,7 @@ import click
 
 from longtalk.cli.command_flags import commands as commands
 from longtalk.cli.completion import complete_branches, complete_ids
-from longtalk.cli.shared_options import AS_JSON, store_options
+from longtalk.cli.shared_options import store_options, table_options
 
 _ID = click.argument("id", shell_complete=complete_ids)
 _ID_OR_LATEST = click.argument("id", required=False, shell_complete=complete_ids)
@@ -36,7 +36,7 @@ def rename(title: tuple[str, ...], **options: Any) -> None:
 
 @commands.command()
 @_ID_OR_LATEST
-@AS_JSON
+@table_options
 @store_options
 def branches(**options: Any) -> None:
     """List the branches of a conversation.
@@ -97,7 +97,7 @@ def rewind(**options: Any) -> None:
 @_ID_OR_LATEST
 @click.option("--turn", metavar="TURN", help="Show this turn. Default: the last turn in which a model was called.")
 @_BRANCH
-@AS_JSON
+@table_options
 @store_options
 def context(**options: Any) -> None:
     """Show what the last turn sent to the model, and why.
@@ -129,7 +129,7 @@ def brief() -> None:
 @brief.command(name="show")
 @_ID_OR_LATEST
 @_BRANCH
-@AS_JSON
+@table_options
 @store_options
 def brief_show(**options: Any) -> None:
     """Show the lines of the brief.

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-
 from longtalk._sync.archive.archive import Archive
 from longtalk._sync.branches.branch import Branch
 from longtalk._sync.branches.operations import fork_branch, rewind_branch
-from longtalk.cli.output import escape_line, format_time, print_json, print_table, print_text
+from longtalk.cli.output import escape_line, format_time, print_json, print_text
 from longtalk.cli.store import choose_branch, find_conversation, find_or_latest, open_archive
+from longtalk.cli.tables import Column, print_table
 from longtalk.errors import InputError, NotFound
 from longtalk.policies import KeepAll
 
-_HEADER = ("branch", "entries", "forked from", "shared", "changed")
+_COLUMNS = (
+    Column("branch", shortest=16),
+    Column("entries", is_number=True),
+    Column("forked from", rank=2, shortest=11),
+    Column("shared", rank=3, is_number=True),
+    Column("changed", rank=1),
+)
 
 
 def rename(*, store: str | None, owner: str, id: str, title: str) -> None:  # noqa: A002
@@ -47,8 +52,8 @@ def list_branches(*, store: str | None, owner: str, id: str | None, as_json: boo
         else:
             counts = (str(head.size), place.source or "-", str(place.shared))
             rows.append((head.branch, *counts, format_time(head.updated)))
-    # A program that reads the output from a pipe expects no header.
-    print_table([*([_HEADER] if rows and sys.stdout.isatty() else []), *rows])
+    if not as_json:
+        print_table(_COLUMNS, rows)
 
 
 def fork(

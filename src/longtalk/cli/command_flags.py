@@ -10,7 +10,15 @@ from typing import Any
 import click
 
 from longtalk import __version__
-from longtalk.cli.shared_options import AS_JSON, OWNER, YES, filter_options, limit_option, parse_policies, store_options
+from longtalk.cli.shared_options import (
+    OWNER,
+    YES,
+    filter_options,
+    limit_option,
+    parse_policies,
+    store_options,
+    table_options,
+)
 
 _ELSEWHERE = {
     "logs": "list` or `longtalk show",
@@ -52,7 +60,7 @@ def commands() -> None:
 @commands.command(name="list")
 @limit_option(50, "conversations")
 @filter_options("conversations last changed")
-@AS_JSON
+@table_options
 @store_options
 def list_(**options: Any) -> None:
     """List conversations.
@@ -79,7 +87,7 @@ def list_(**options: Any) -> None:
 @click.option(
     "--topics", is_flag=True, help="Show the topics instead. Columns: start, number of messages, typical words."
 )
-@AS_JSON
+@table_options
 @store_options
 def show(state: str | None, **options: Any) -> None:
     """Show a conversation.
@@ -107,7 +115,7 @@ def show(state: str | None, **options: Any) -> None:
 @limit_option(20, "entries")
 @click.option("-c", "--conversation", metavar="ID", help="Search this conversation only.")
 @filter_options("entries made")
-@AS_JSON
+@table_options
 @store_options
 def search(**options: Any) -> None:
     """Search for entries by words and phrases.
@@ -129,7 +137,7 @@ def search(**options: Any) -> None:
 @click.argument("id", required=False)
 @click.option("--turns", is_flag=True, help="Print one line for each turn on the main branch instead.")
 @filter_options("conversations last changed")
-@AS_JSON
+@table_options
 @store_options
 def stats(**options: Any) -> None:
     """Count entries, turns, tokens and cost.
@@ -175,7 +183,7 @@ def stats(**options: Any) -> None:
 @click.option("-s", "--system", help="The system text of the conversation. It is not stored, so pass it.")
 @click.option("--plot", "plot_file", metavar="FILE.svg", help="Also draw the tokens of each request as a picture.")
 @click.option("--force", is_flag=True, help="Overwrite an existing picture.")
-@AS_JSON
+@table_options
 @store_options
 def simulate(policies: tuple[str, ...], **options: Any) -> None:
     """Estimate what a conversation would cost under other policies.
@@ -360,7 +368,7 @@ def tokens(files: tuple[str, ...], model: str, exact: bool) -> None:
 @commands.command()
 @click.argument("words", nargs=-1, metavar="[QUERY]")
 @click.option("--provider", metavar="NAME", help="List the models of this provider only.")
-@AS_JSON
+@table_options
 def models(**options: Any) -> None:
     """List or search known models.
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import msgspec
 
 from longtalk.archive.metrics import Metrics
-from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_table, print_text
+from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_text
 from longtalk.cli.store import choose_branch, find_or_latest, open_archive
+from longtalk.cli.tables import Column, print_table
 from longtalk.errors import InputError
 from longtalk.models import registry
 from longtalk.transcript.manifest import Run
 
-_HEADER = ("entries", "verdict", "tokens", "reason")
+_COLUMNS = (Column("entries"), Column("verdict"), Column("tokens", is_number=True), Column("reason", shortest=16))
 _BAR = 30
 
 
@@ -47,8 +49,7 @@ def run(
         print_note("What this turn sent is not stored, as for imported conversations.")
     if runs:
         print_text("")
-        # A program that reads the output from a pipe expects no header.
-        print_table([*([_HEADER] if sys.stdout.isatty() else []), *map(_format_run, runs)])
+        print_table(_COLUMNS, map(_format_run, runs))
 
 
 def _print_parts(sent: Metrics, window: int | None) -> None:
@@ -71,7 +72,8 @@ def _format_gauge(total: int, window: int | None) -> str:
     if not window:
         return ""
     share = min(1.0, total / window)
-    gauge = f"  {'█' * round(share * _BAR):░<{_BAR}}" if sys.stdout.isatty() else ""
+    length = max(5, min(_BAR, shutil.get_terminal_size().columns - 50))
+    gauge = f"  {'█' * round(share * length):░<{length}}" if sys.stdout.isatty() else ""
     return f"{gauge}  {share:.1%} of {_format(window)}"
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import stat
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import longtalk
-from longtalk.cli.output import print_note, print_table
+from longtalk.cli.output import escape_line, print_note, print_text
 from longtalk.errors import LongtalkError
 from longtalk.providers.base import explain_unknown_prices
 from longtalk.service.access import AccessKeys, Gate, is_loopback
@@ -45,11 +47,24 @@ class Finding(NamedTuple):
 def run(*, settings: str | None, store: str | None) -> None:
     """Print a line for each check. Exits with status 1 if something is wrong."""
     findings = list(examine(settings, store))
-    print_table([tuple(each) for each in findings])
+    for each in findings:
+        _print_finding(each)
     wrong = sum(each.level == "error" for each in findings)
     print_note("The service can run." if not wrong else "Repair the errors above; then the service can run.")
     if wrong:
         sys.exit(1)
+
+
+def _print_finding(found: Finding) -> None:
+    """Print a finding on a line; on a terminal, on several if it is long, because the end often says what to do."""
+    level, what, text = map(escape_line, found)
+    if not sys.stdout.isatty():
+        print_text(f"{level}\t{what}\t{text}")
+        return
+    head = f"{level:7}  {what:10}  "
+    room = max(20, shutil.get_terminal_size().columns - len(head))
+    for number, line in enumerate(textwrap.wrap(text, room, break_on_hyphens=False)):
+        print_text(f"{' ' * len(head) if number else head}{line}")
 
 
 def examine(settings: str | None, store: str | None) -> Iterator[Finding]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from longtalk.cli.output import format_time, pluralize, print_json, print_note, print_table, print_text
+from longtalk.cli.output import format_time, pluralize, print_json, print_note, print_text
+from longtalk.cli.tables import Column, print_table
 from longtalk.errors import NotFound
 from longtalk.service.access import AccessKeys
 from longtalk.service.settings import load_settings
@@ -17,6 +17,13 @@ from longtalk.service.storage.factory import open_storage
 from longtalk.stores import open_default_store, open_store
 from longtalk.transcript.transcript import now
 
+_COLUMNS = (
+    Column("id"),
+    Column("name", shortest=10),
+    Column("owner", shortest=10),
+    Column("made", rank=1),
+    Column("expires"),
+)
 _DAY = 24 * 3_600_000
 
 
@@ -71,9 +78,7 @@ def list_keys(*, as_json: bool, settings: str | None, store: str | None) -> None
             )
             for key in found
         ]
-        # A program that reads the lines gets keys only.
-        header = [("id", "name", "owner", "made", "expires")] if rows and sys.stdout.isatty() else []
-        print_table([*header, *rows])
+        print_table(_COLUMNS, rows)
         print_note(f"{pluralize(len(found), 'access key')}.")
 
 

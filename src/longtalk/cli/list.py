@@ -8,11 +8,18 @@ import msgspec
 
 from longtalk._sync.archive.archive import Archive
 from longtalk.cli.filters import Filter
-from longtalk.cli.output import format_time, print_json, print_note, print_table, shorten
+from longtalk.cli.output import format_time, print_json, print_note, shorten
 from longtalk.cli.store import choose_branch, open_archive
+from longtalk.cli.tables import Column, print_table
 from longtalk.stores.base import ConversationInfo
 from longtalk.wires import text_if_readable
 
+_COLUMNS = (
+    Column("id", shortest=16),
+    Column("changed", rank=1),
+    Column("entries", rank=2, is_number=True),
+    Column("title", shortest=20),
+)
 _FIRST = 20
 """How many entries to search for the first user message."""
 
@@ -30,7 +37,8 @@ def run(*, store: str | None, owner: str, limit: int, wanted: Filter, as_json: b
                 print_json({**msgspec.to_builtins(each), "title": find_title(archive, each)})
             else:
                 rows.append((each.id, format_time(each.updated), str(each.entries), find_title(archive, each)))
-        print_table(rows)
+        if not as_json:
+            print_table(_COLUMNS, rows)
     if not rows and not as_json:
         print_note("No conversations yet." if wanted.is_empty else "No matching conversations.")
     if more:

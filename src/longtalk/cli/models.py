@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-
 import msgspec
 
-from longtalk.cli.output import pluralize, print_json, print_note, print_table
+from longtalk.cli.output import pluralize, print_json, print_note
+from longtalk.cli.tables import Column, print_table
 from longtalk.models.registry import Model, models
 
-_HEADER = ("model", "window", "answer", "cache", "in", "out", "cached", "written", "long requests")
+_COLUMNS = (
+    Column("model", shortest=40),
+    Column("window", rank=1, is_number=True),
+    Column("answer", rank=3, is_number=True),
+    Column("cache", rank=4),
+    Column("in", is_number=True),
+    Column("out", is_number=True),
+    Column("cached", rank=2, is_number=True),
+    Column("written", rank=5, is_number=True),
+    Column("long requests", rank=6),
+)
 
 
 def run(*, words: tuple[str, ...], provider: str | None, as_json: bool) -> None:
@@ -22,8 +31,7 @@ def run(*, words: tuple[str, ...], provider: str | None, as_json: bool) -> None:
         for model in found:
             print_json({"label": model.label, **msgspec.to_builtins(model)})
         return
-    # A program that reads the output from a pipe expects no header.
-    print_table([*([_HEADER] if sys.stdout.isatty() else []), *map(_format_model, found)])
+    print_table(_COLUMNS, map(_format_model, found))
     print_note(f"{pluralize(len(found), 'model')}. Prices are in US dollars per million tokens.")
 
 

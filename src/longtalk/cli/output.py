@@ -1,4 +1,4 @@
-r"""Printing for people and pipes: escaped text, times, tables, JSON lines and a progress counter.
+r"""Printing for people and pipes: escaped text, times, JSON lines and a progress counter.
 
 Stored text is untrusted. On a terminal, control characters and characters that change the direction of text are
 printed as escapes (`\u001b`). In a file or a pipe, text is written unchanged.
@@ -10,7 +10,6 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 _LATEST = 250_000_000_000_000
@@ -27,7 +26,6 @@ _WORDING = {
     "Omit the id.": "Omit --id.",
 }
 """Phrases about Python arguments in the library's errors, and the command-line wording that replaces them."""
-_NUMBER = re.compile(r"\$?\d[\d,.]*%?|-")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb]")
 _INVISIBLE = re.compile("[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2065\u3164\ufeff\uffa0]")
 """Characters that take no space. Joiners (U+200C, U+200D) are left out: scripts and emoji need them."""
@@ -65,31 +63,6 @@ def print_json(value: Any, **natives: bytes) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(_escape_for(sys.stdout, line + "}\n").encode("utf-8", "backslashreplace"))
     sys.stdout.buffer.flush()
-
-
-def print_table(rows: Iterable[Sequence[str]]) -> None:
-    """Print rows of cells: on a terminal as aligned columns, the last one cut to fit; elsewhere separated by tabs.
-
-    On a terminal, columns of numbers are aligned to the right.
-    """
-    rows = [[escape_line(cell) for cell in row] for row in rows]
-    if not sys.stdout.isatty():
-        for row in rows:
-            print_text("\t".join(row))
-        return
-    import shutil
-
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    room = max(20, shutil.get_terminal_size().columns - sum(widths[:-1]) - 2 * len(widths[:-1]))
-    # The first row may be a header. The first column has names, even if they look like numbers.
-    columns = enumerate(zip(*rows, strict=True))
-    numeric = [i > 0 and all(map(_NUMBER.fullmatch, column[1:] or column)) for i, column in columns]
-    for row in rows:
-        padded = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        ]
-        print_text("  ".join((*padded[:-1], padded[-1] if numeric[-1] else truncate(row[-1], room))))
 
 
 def escape_line(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from itertools import islice
@@ -12,12 +13,14 @@ import msgspec
 
 from longtalk.archive.history import parse_terms
 from longtalk.cli.filters import Filter
-from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_table, print_text
+from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_text
 from longtalk.cli.store import find_conversation, open_archive
+from longtalk.cli.tables import Column, cut, print_table
 from longtalk.stores.base import MAIN, SearchHit
 
+_COLUMNS = tuple(map(Column, ("conversation", "entry", "role", "time", "text")))
 BEFORE, AFTER = 40, 100
-"""The number of characters that are shown before and after the first match."""
+"""The number of characters that are shown at most before and after the first match."""
 
 
 def run(
@@ -53,22 +56,25 @@ def run(
 
 def _print_hits(found: Sequence[SearchHit], pattern: re.Pattern[str] | None) -> None:
     heads = [(hit.conversation, hit.entry, hit.role, format_time(hit.at)) for hit in found]
-    texts = [excerpt(hit.text, pattern) for hit in found]
+    room = max(20, shutil.get_terminal_size().columns)
+    # On a narrow terminal, the match is near the beginning of the line, so that it is not cut off.
+    before = min(BEFORE, room // 4) if sys.stdout.isatty() else BEFORE
+    texts = [excerpt(hit.text, pattern, before) for hit in found]
     branches = [() if hit.branch == MAIN else (f"branch {hit.branch}",) for hit in found]
     if not sys.stdout.isatty():
-        print_table((*head, text, *branch) for head, text, branch in zip(heads, texts, branches, strict=True))
+        print_table(_COLUMNS, ((*head, text, *rest) for head, text, rest in zip(heads, texts, branches, strict=True)))
         return
     for head, text, branch in zip(heads, texts, branches, strict=True):
-        print_text("  ".join(map(escape_line, (*head, *branch))))
+        print_text(cut("  ".join(map(escape_line, (*head, *branch))), room))
         # Highlight after escaping, so that only our own escape sequences reach the terminal.
-        print(f"    {_highlight(escape_line(text), pattern)}")
+        print(f"    {_highlight(cut(escape_line(text), room - 4), pattern)}")
 
 
-def excerpt(text: str, pattern: re.Pattern[str] | None) -> str:
+def excerpt(text: str, pattern: re.Pattern[str] | None, before: int = BEFORE) -> str:
     """Return the text around the first match on one line, or the beginning of the text if there is no match."""
     text = " ".join(text.split())
     hit = pattern.search(text) if pattern else None
-    start = max(0, hit.start() - BEFORE) if hit else 0
+    start = max(0, hit.start() - before) if hit else 0
     stop = (hit.end() if hit else 0) + AFTER
     return f"{'…' if start else ''}{text[start:stop]}{'…' if stop < len(text) else ''}"
 

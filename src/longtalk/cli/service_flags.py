@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from longtalk.cli import branch_flags as branch_flags
-from longtalk.cli.shared_options import AS_JSON
+from longtalk.cli.shared_options import table_options
 from longtalk.cli.talk_flags import commands as commands
 
 _SETTINGS = click.option(
@@ -76,7 +76,7 @@ def keys_add(**options: Any) -> None:
 
 
 @keys.command(name="list")
-@AS_JSON
+@table_options
 @_SETTINGS
 @_STORE
 def keys_list(**options: Any) -> None:

@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
+HEADER_WANTED = "longtalk.header"
+"""Where the context of a command says that the header is printed in a pipe, too."""
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+_HEADER = click.option(
+    "--header",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda context, _, value: context.meta.update({HEADER_WANTED: value}),
+    help="Print the names of the columns in a pipe, too.",
+)
 OWNER = click.option(
     "--owner",
     envvar="LONGTALK_OWNER",
@@ -18,6 +27,11 @@ OWNER = click.option(
     help="Use the conversations of this owner. Default: those without an owner.",
 )
 YES = click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+
+
+def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the `--json` and `--header` options to a command that prints a table."""
+    return AS_JSON(_HEADER(command))
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,8 +8,9 @@ import msgspec
 
 from longtalk.archive.history import HistoryEntry, to_history
 from longtalk.cli import files
-from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_table, print_text
+from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_text
 from longtalk.cli.store import choose_branch, find_or_latest, open_archive
+from longtalk.cli.tables import Column, print_table
 from longtalk.memory.brief.record import BriefRecord, read_brief_record, read_brief_record_at
 from longtalk.memory.recall.topics import find_topics
 from longtalk.stores.base import ConversationInfo
@@ -23,6 +24,14 @@ _MOST_BRANCHES = 10
 _PRINTED = ("id", "turn", "role", "at", "mark", "meta", "wire", "text")
 _PRINTED_IF_KNOWN = ("model", "finish_reason", "raw_finish_reason", "response_id", "usage")
 """The attributes of an entry that `--json` prints. Its calls and results are in `native`, which is printed too."""
+_BRIEF = (
+    Column("line"),
+    Column("from", rank=1),
+    Column("time", rank=2),
+    Column("field"),
+    Column("text", shortest=30),
+)
+_TOPICS = (Column("start"), Column("messages", is_number=True), Column("words", shortest=20))
 _ENDED = {"interrupted": "interrupted", "failed": "failed", "running": "no complete answer yet"}
 """What to print after the last entry of an incomplete turn, by the turn's status."""
 
@@ -71,7 +80,7 @@ def print_topics(entries: Sequence[HistoryEntry], *, as_json: bool) -> None:
         for each in found:
             print_json(msgspec.to_builtins(each) | {"first": entries[each.first].id})
     else:
-        print_table([(format_time(each.at), str(each.count), " ".join(map(escape_line, each.words))) for each in found])
+        print_table(_TOPICS, ((format_time(each.at), str(each.count), " ".join(each.words)) for each in found))
 
 
 def print_history(entries: Sequence[HistoryEntry]) -> None:
@@ -98,7 +107,8 @@ def _print_brief(record: BriefRecord, *, as_json: bool) -> None:
         for line in lines:
             print_json({name: getattr(line, name) for name in ("id", "field", "text", "entry", "at", "seen")})
     elif lines:
-        print_table((line.id, line.entry or "app", format_time(line.at), line.field, line.text) for line in lines)
+        rows = ((line.id, line.entry or "app", format_time(line.at), line.field, line.text) for line in lines)
+        print_table(_BRIEF, rows)
     else:
         print_note("This conversation has no brief.")
 

@@ -13,9 +13,10 @@ import msgspec
 from longtalk.cli.files import display_name, refuse_existing, write_file
 from longtalk.cli.import_ import read_conversations
 from longtalk.cli.models import format_number
-from longtalk.cli.output import escape_line, pluralize, print_json, print_note, print_table, print_text
+from longtalk.cli.output import escape_line, pluralize, print_json, print_note, print_text
 from longtalk.cli.stats import format_dollars
 from longtalk.cli.store import find_or_latest, open_archive
+from longtalk.cli.tables import Column, cut, print_table
 from longtalk.errors import InputError
 from longtalk.models.prices import Prices
 from longtalk.policies import Policy
@@ -31,7 +32,17 @@ from longtalk.simulation.compare import (
 )
 from longtalk.transfer.conversation_export import ConversationExport
 
-_HEADER = ("policy", "tokens", "most", "cached", "epochs", "summaries", "cost", "a turn", "ratio")
+_COLUMNS = (
+    Column("policy", shortest=24),
+    Column("tokens", is_number=True),
+    Column("most", rank=3, is_number=True),
+    Column("cached", rank=2, is_number=True),
+    Column("epochs", rank=5, is_number=True),
+    Column("summaries", rank=6, is_number=True),
+    Column("cost", is_number=True),
+    Column("a turn", rank=4, is_number=True),
+    Column("ratio", rank=1, is_number=True),
+)
 _EVERYTHING = "KeepAll()"
 _FORGETFUL = ("KeepLast", "KeepMessages", "TokenBudget", "WindowShare")
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -60,6 +71,7 @@ def run(
     policies = policies or POLICIES
     results = simulate(recorded, models=simulated, policies=policies, system=system)
     names = [*map(format_policy, policies), OPTIMUM]
+    rows: list[tuple[str, ...]] = []
     for i, model in enumerate(simulated):
         model_results = results[i * len(names) : (i + 1) * len(names)]
         if as_json:
@@ -68,17 +80,16 @@ def run(
             print_text("\n" if i else "", end="")
             _print_report(model, names, model_results)
         else:
-            # A program that reads the output from a pipe expects rows only.
-            print_table(
-                [
-                    (result.model, name, *_format_result(result, model_results[-1]))
-                    for name, result in zip(names, model_results, strict=True)
-                ]
-            )
+            rows += [
+                (result.model, name, *_format_result(result, model_results[-1]))
+                for name, result in zip(names, model_results, strict=True)
+            ]
         for name, result in zip(names, model_results, strict=True):
             if result.problem:
                 calls = pluralize(len(result.calls), "call")
                 print_note(f"longtalk: {name} with {result.model} stopped after {calls}: {result.problem}")
+    if rows:
+        print_table((Column("model"), *_COLUMNS), rows)
     if plot_file is not None:
         _write_plot(Path(plot_file), names, results)
     if not as_json:
@@ -153,15 +164,16 @@ def _print_report(model: SimulatedModel, names: Sequence[str], results: Sequence
     counts = f"{pluralize(best.turns, 'turn')}, {pluralize(len(best.prompts), 'call')}"
     print_text(f"{escape_line(model.label)}  {counts}")
     print_text(_format_prices(model.prices))
-    print_table(
-        [_HEADER, *((name, *_format_result(result, best)) for name, result in zip(names, results, strict=True))]
-    )
+    print_table(_COLUMNS, ((name, *_format_result(result, best)) for name, result in zip(names, results, strict=True)))
     print_text("\nTokens of each request, from first to last:")
     top = max(max(result.prompts, default=0) for result in results)
-    label = max(map(len, names))
-    width = max(10, shutil.get_terminal_size().columns - label - len(f"{top:,}") - 4)
+    room = shutil.get_terminal_size().columns
+    label = min(max(map(len, names)), room // 2)
+    width = max(10, room - label - len(f"{top:,}") - 4)
     for name, result in zip(names, results, strict=True):
-        print_text(f"{name:{label}}  {plot(result.prompts, top, width)}  {max(result.prompts, default=0):,}")
+        print_text(
+            f"{cut(name, label):{label}}  {plot(result.prompts, top, width)}  {max(result.prompts, default=0):,}"
+        )
 
 
 def _format_result(result: SimulatedRun, best: SimulatedRun) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from math import floor, log10
 
@@ -11,11 +10,21 @@ import msgspec
 from longtalk.archive.metrics import Metrics
 from longtalk.archive.stats import Stats
 from longtalk.cli.filters import Filter
-from longtalk.cli.output import escape_line, format_time, pluralize, print_json, print_table, print_text
+from longtalk.cli.output import escape_line, format_time, pluralize, print_json, print_text
 from longtalk.cli.store import choose_branch, find_conversation, open_archive
+from longtalk.cli.tables import Column, print_table
 from longtalk.usage import Usage
 
-_HEADER = ("time", "model", "calls", "request", "sent", "cached", "received", "cost")
+_COLUMNS = (
+    Column("time", rank=1),
+    Column("model", shortest=16),
+    Column("calls", rank=5, is_number=True),
+    Column("request", rank=4, is_number=True),
+    Column("sent", is_number=True),
+    Column("cached", rank=3, is_number=True),
+    Column("received", rank=2, is_number=True),
+    Column("cost", is_number=True),
+)
 
 
 def run(
@@ -52,8 +61,7 @@ def _print_turns(metrics: list[Metrics], *, as_json: bool) -> None:
         for each in metrics:
             print_json(msgspec.to_builtins(each))
         return
-    # A program that reads the output from a pipe expects no header.
-    print_table([*([_HEADER] if sys.stdout.isatty() else []), *map(_format_turn, metrics)])
+    print_table(_COLUMNS, map(_format_turn, metrics))
 
 
 def _format_turn(turn: Metrics) -> tuple[str, ...]:
