@@ -22,7 +22,9 @@ def draw() -> str:
     """Return the picture as SVG: the title, the last scenes and the sum."""
     lines = list(list_lines(79))
     console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    for line in [*lines[:1], *lines[-24:]]:
+    # The last two scenes, each of which begins after an empty line, and the sum.
+    blanks = [i for i, line in enumerate(lines) if not line.text]
+    for line in [*lines[:1], *lines[blanks[-4] :]]:
         console.print(Text(line.text, STYLES.get(line.style, "")))
     picture = console.export_svg(title="longtalk demo", unique_id="demo")
     # A page that shows the picture must not load fonts from elsewhere.

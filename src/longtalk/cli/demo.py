@@ -90,7 +90,7 @@ def _describe_memory(
         yield from _wrap(f"  brief: {turn.brief} tokens stand for {replaced} earlier messages", width, "note")
     recalled = [entries[run.first] for run in manifest if run.verdict == "recalled"]
     for entry in recalled[:2]:
-        yield from _wrap(f"  recalled from {_format_day(entry.at)}: {_shorten(entry.text, 60)}", width, "note")
+        yield from _wrap(f"  recalled from {_format_day(entry.at)}: {_shorten(entry.text, 50)}", width, "note")
 
 
 def _draw_bars(sent: int, whole: int, most: int, width: int) -> Iterator[Line]:

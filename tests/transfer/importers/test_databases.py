@@ -381,3 +381,34 @@ def test_an_unknown_database_is_named_with_what_can_be_read(tmp_path: Path) -> N
     shutil.copy(path, tmp_path / "y.db")
     with pytest.raises(InputError, match="database can't be read"):
         Archive(InMemory()).import_conversations((tmp_path / "y.db").read_bytes())
+
+
+def test_a_file_of_an_sqlalchemy_session_of_the_agents_sdk(tmp_path: Path) -> None:
+    """The tables and rows are those that openai-agents 0.24.0 with SQLAlchemy 2.1.8 has written."""
+    import sqlite3
+
+    path = tmp_path / "sessions.db"
+    with closing(sqlite3.connect(path)) as db:
+        times = "created_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP NOT NULL"
+        db.execute(
+            f"CREATE TABLE agent_sessions (session_id VARCHAR NOT NULL, {times}, "
+            "updated_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP NOT NULL, PRIMARY KEY (session_id))"
+        )
+        db.execute(
+            "CREATE TABLE agent_messages (id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, session_id VARCHAR NOT NULL, "
+            f"message_data TEXT NOT NULL, {times}, "
+            "FOREIGN KEY(session_id) REFERENCES agent_sessions (session_id) ON DELETE CASCADE)"
+        )
+        db.execute("CREATE INDEX idx_agent_messages_session_time ON agent_messages (session_id, created_at)")
+        db.execute("INSERT INTO agent_sessions (session_id) VALUES ('ada')")
+        for item in (
+            '{"role":"user","content":"And?"}',
+            '{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"}',
+            '{"type":"function_call_output","call_id":"c1","output":"1"}',
+            '{"type":"message","role":"assistant","content":[{"type":"output_text","text":"\\u00e4","annotations":[]}]}',
+        ):
+            db.execute("INSERT INTO agent_messages (session_id, message_data) VALUES ('ada', ?)", (item,))
+        db.commit()
+    history = import_file(path).history("ada")
+    assert [entry.role for entry in history] == ["user", "assistant", "tool", "assistant"]
+    assert history[-1].text == "ä"
