@@ -97,3 +97,13 @@ def test_branches_are_forked_and_rewound(serve: Serve, api: MakeApi) -> None:
     kept = call("POST", f"{talk}/branches/main/rewind", json={"to": first["id"]})["kept"]
     sizes = {each["name"]: each["entries"] for each in call("GET", f"{talk}/branches")["branches"]}
     assert sizes == {"main": 2, "side": 2, kept: 4}
+
+
+def test_the_sample_is_imported_once_and_deleted_like_any_other(serve: Serve, api: MakeApi) -> None:
+    call = api(serve(m=AsyncScripted()))
+    first, again = call("POST", "/sample"), call("POST", "/sample")
+    (sample,) = first["conversations"]
+    assert (sample["how"], again["conversations"][0]["how"]) == ("new", "here")
+    assert call("GET", f"/conversations/{sample['id']}")["meta"]["sample"] is True
+    call("DELETE", f"/conversations/{sample['id']}")
+    assert call("GET", "/conversations")["conversations"] == []

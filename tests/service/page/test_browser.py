@@ -175,6 +175,17 @@ def test_a_reload_in_mid_stream_goes_on_with_the_answer(
     expect(one.page.get_by_role("article", name="You")).to_have_count(1)
 
 
+def test_the_sample_shows_months_before_any_model_is_called(serve: Serve, visit: Callable[..., Visit]) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    panel = one.page.get_by_role("complementary", name="What the model saw")
+    expect(panel).to_contain_text("tokens were sent to")
+    expect(panel.get_by_role("row", name="Brief")).to_be_visible()
+    expect(panel.get_by_role("button", name="summarised").first).to_be_visible()
+    panel.get_by_role("tab", name="Compaction").click()
+    expect(panel).to_contain_text("In place of what was removed stands:")
+
+
 def test_two_tabs_on_one_conversation_agree(serve: Serve, visit: Callable[..., Visit]) -> None:
     one = begin(visit, serve(local=AsyncScripted(says("Seen by both."))))
     one.page.wait_for_url("**#/c/*")

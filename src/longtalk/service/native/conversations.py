@@ -21,6 +21,7 @@ from longtalk.service.native.routes import ApiCall, Nothing, Route
 from longtalk.stores.base import MAIN, Commit, ConversationInfo, DeletionReceipt, HeadMoved
 from longtalk.transcript.transcript import now
 from longtalk.transfer.load import ImportResult
+from longtalk.transfer.sample import load_sample
 
 _MEDIA = {"md": "text/markdown", "json": "application/json", "jsonl": "application/x-ndjson"}
 Limit = Annotated[int, msgspec.Meta(ge=1, le=100)]
@@ -188,6 +189,11 @@ async def import_file(call: ApiCall[Import, bytes]) -> Response:
     return json_response(done, 200)
 
 
+async def add_sample(call: ApiCall[Nothing, Nothing]) -> Response:
+    """Import a sample conversation of some months, to look at what the service shows. It can be deleted like others."""
+    return json_response(await call.archive.import_conversations(load_sample()), 200)
+
+
 async def count(call: ApiCall[Nothing, Nothing]) -> Stats:
     """Return the figures of a conversation."""
     return await call.archive.stats((await find_info(call)).id)
@@ -245,4 +251,5 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", "/stats", count_all, answer=Stats),
     Route("GET", "/stats/daily", count_all_days, answer=Days),
     Route("POST", "/import", import_file, query=Import, body=bytes, answer=ImportResult),
+    Route("POST", "/sample", add_sample, answer=ImportResult),
 )

@@ -17,6 +17,12 @@ async function start() {
   }
 }
 
+async function openSample() {
+  const { conversations } = await api.post("/sample");
+  await loadList();
+  location.hash = "#/c/" + encodeURIComponent(conversations[0].id) + "/inspector";
+}
+
 function readRoute() {
   const [, kind, id, view] = location.hash.split("/");
   return { kind: kind || "", id: id ? decodeURIComponent(id) : null, view: view || "" };
@@ -99,7 +105,8 @@ function Shell() {
       ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${start}>${t("retry")}</button></p>`}
       ${route.kind === "c" ? html`<${Chat} id=${route.id} view=${route.view} key=${route.id} />`
         : route.kind === "settings" ? html`<${Settings} />`
-        : html`<div class="center"><h1 class="hello">${t("empty")}</h1><button class="primary" onClick=${begin}>${t("newChat")}</button></div>`}
+        : html`<div class="center"><h1 class="hello">${t("empty")}</h1><button class="primary" onClick=${begin}>${t("newChat")}</button>
+          <p class="quiet">${t("sampleHelp")}</p><button onClick=${openSample}>${t("openSample")}</button></div>`}
     </main></div>`;
 }
 
