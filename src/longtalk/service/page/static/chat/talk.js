@@ -30,7 +30,7 @@ export class Talk {
     const { branches } = await api.get(this.path + "/branches");
     if (!branches.some((each) => each.name === branch)) branch = "main";
     const [info, page, marks, settings] = await Promise.all([
-      api.get(this.path), api.get(this.path + "/history", { branch, limit: 60 }),
+      api.get(this.path), api.get(this.path + "/history", { branch, limit: 30 }),
       api.get(this.path + "/marks", { branch }), api.get(this.path + "/settings", { branch })]);
     this.store.set({ info, branch, branches, settings, entries: page.entries, before: page.before, ...marks });
     const head = branches.find((each) => each.name === branch);
@@ -39,7 +39,7 @@ export class Talk {
 
   async loadOlder() {
     const { branch, before, entries } = this.store.get();
-    const page = await api.get(this.path + "/history", { branch, before, limit: 60 });
+    const page = await api.get(this.path + "/history", { branch, before, limit: 30 });
     this.store.set({ entries: [...page.entries, ...entries], before: page.before });
   }
 
