@@ -8,7 +8,7 @@ import click
 
 from longtalk.cli.command_flags import commands as commands
 from longtalk.cli.completion import complete_branches, complete_ids
-from longtalk.cli.shared_options import store_options, table_options
+from longtalk.cli.shared_options import AS_JSON, store_options, table_options
 
 _ID = click.argument("id", shell_complete=complete_ids)
 _ID_OR_LATEST = click.argument("id", required=False, shell_complete=complete_ids)
@@ -20,6 +20,7 @@ _BRANCH = click.option(
 @commands.command()
 @_ID
 @click.argument("title", nargs=-1, required=True, metavar="TITLE…")
+@AS_JSON
 @store_options
 def rename(title: tuple[str, ...], **options: Any) -> None:
     """Give a conversation a title.
@@ -58,6 +59,7 @@ def branches(**options: Any) -> None:
 @click.argument("at", required=False, metavar="[ENTRY]")
 @click.option("--name", metavar="NAME", help="The name of the new branch. Default: chosen for you.")
 @_BRANCH
+@AS_JSON
 @store_options
 def fork(**options: Any) -> None:
     """Create a branch of a conversation.
@@ -78,6 +80,7 @@ def fork(**options: Any) -> None:
 @_ID
 @click.argument("to", metavar="ENTRY")
 @_BRANCH
+@AS_JSON
 @store_options
 def rewind(**options: Any) -> None:
     """Cut a conversation after an entry.

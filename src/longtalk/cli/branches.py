@@ -20,13 +20,16 @@ _COLUMNS = (
 )
 
 
-def rename(*, store: str | None, owner: str, id: str, title: str) -> None:  # noqa: A002
+def rename(*, store: str | None, owner: str, id: str, title: str, as_json: bool) -> None:  # noqa: A002
     """Set the title in the metadata of a conversation."""
     if not title.strip():
         raise InputError("The title is empty: write it after the id.")
     with open_archive(store, owner) as archive:
         summary = find_conversation(archive, id)
         archive.set_metadata(id, {**summary.meta, "title": title})
+        if as_json:
+            print_json({"conversation": id, "title": title})
+            return
         print_text(f"{escape_line(id)} is now called {escape_line(title)!r}")
 
 
@@ -64,22 +67,40 @@ def fork(
     at: str | None,
     name: str | None,
     branch: str | None,
+    as_json: bool,
 ) -> None:
     """Create a branch, and print its name."""
     with open_archive(store, owner) as archive:
         try:
-            print_text(escape_line(fork_branch(_open_branch(archive, id, branch), at, name=name).branch))
+            made = fork_branch(_open_branch(archive, id, branch), at, name=name).branch
         except NotFound as problem:
             raise _explain(problem) from None
+    _print_branch(id, made, as_json=as_json)
 
 
-def rewind(*, store: str | None, owner: str, id: str, to: str, branch: str | None) -> None:  # noqa: A002
+def rewind(
+    *,
+    store: str | None,
+    owner: str,
+    id: str,  # noqa: A002
+    to: str,
+    branch: str | None,
+    as_json: bool,
+) -> None:
     """Cut a branch, and print the name of the branch that keeps the rest."""
     with open_archive(store, owner) as archive:
         try:
-            print_text(escape_line(rewind_branch(_open_branch(archive, id, branch), to)))
+            made = rewind_branch(_open_branch(archive, id, branch), to)
         except NotFound as problem:
             raise _explain(problem) from None
+    _print_branch(id, made, as_json=as_json)
+
+
+def _print_branch(id: str, branch: str, *, as_json: bool) -> None:  # noqa: A002
+    if as_json:
+        print_json({"conversation": id, "branch": branch})
+    else:
+        print_text(escape_line(branch))
 
 
 def _open_branch(archive: Archive, id: str, branch: str | None) -> Branch:  # noqa: A002

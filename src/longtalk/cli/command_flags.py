@@ -11,6 +11,7 @@ import click
 
 from longtalk import __version__
 from longtalk.cli.shared_options import (
+    AS_JSON,
     OWNER,
     YES,
     filter_options,
@@ -304,6 +305,7 @@ def copy(**options: Any) -> None:
 @commands.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
 @YES
+@AS_JSON
 @store_options
 def delete(**options: Any) -> None:
     """Delete conversations permanently.
@@ -321,6 +323,7 @@ def delete(**options: Any) -> None:
 @click.argument("id")
 @click.argument("entry")
 @YES
+@AS_JSON
 @store_options
 def redact(**options: Any) -> None:
     """Remove the content of an entry permanently.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import longtalk
-from longtalk.cli.output import escape_line, print_note, print_text
+from longtalk.cli.output import escape_line, print_json, print_note, print_text
 from longtalk.errors import LongtalkError
 from longtalk.providers.base import explain_unknown_prices
 from longtalk.service.access import AccessKeys, Gate, is_loopback
@@ -44,11 +44,14 @@ class Finding(NamedTuple):
     text: str
 
 
-def run(*, settings: str | None, store: str | None) -> None:
+def run(*, settings: str | None, store: str | None, as_json: bool) -> None:
     """Print a line for each check. Exits with status 1 if something is wrong."""
     findings = list(examine(settings, store))
     for each in findings:
-        _print_finding(each)
+        if as_json:
+            print_json({"level": each.level, "subject": each.what, "text": each.text})
+        else:
+            _print_finding(each)
     wrong = sum(each.level == "error" for each in findings)
     print_note("The service can run." if not wrong else "Repair the errors above; then the service can run.")
     if wrong:

@@ -5,26 +5,32 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+import msgspec
+
 from longtalk._sync.archive.archive import Archive
 from longtalk.cli.list import find_title
-from longtalk.cli.output import escape, escape_line, pluralize, print_note, print_text, shorten
+from longtalk.cli.output import escape, escape_line, pluralize, print_json, print_note, print_text, shorten
 from longtalk.cli.store import find_conversation, open_archive
 from longtalk.errors import InputError
 from longtalk.stores.base import DeletionReceipt
 from longtalk.stores.jsonl.errors import FileError
 
 
-def delete(*, store: str | None, owner: str, ids: Sequence[str], yes: bool) -> None:
+def delete(*, store: str | None, owner: str, ids: Sequence[str], yes: bool, as_json: bool) -> None:
     """Ask for confirmation, delete conversations, and print what was deleted."""
     with open_archive(store, owner) as archive:
         ids = list(dict.fromkeys(ids))
         descriptions = [_describe(archive, each) for each in ids]
         _confirm("".join(f"{each}\n" for each in descriptions) + "Delete permanently?", yes=yes)
         for each in ids:
-            print_text(_format_receipt(archive.delete(each)))
+            receipt = archive.delete(each)
+            if as_json:
+                print_json(msgspec.to_builtins(receipt))
+            else:
+                print_text(_format_receipt(receipt))
 
 
-def redact(*, store: str | None, owner: str, id: str, entry: str, yes: bool) -> None:  # noqa: A002
+def redact(*, store: str | None, owner: str, id: str, entry: str, yes: bool, as_json: bool) -> None:  # noqa: A002
     """Ask for confirmation, and remove the content of an entry permanently."""
     with open_archive(store, owner) as archive:
         summary = find_conversation(archive, id)
@@ -37,6 +43,9 @@ def redact(*, store: str | None, owner: str, id: str, entry: str, yes: bool) -> 
         content = f"{escape_line(found.role)}: {escape_line(shorten(found.text, 200))}"
         _confirm(f"{content}\nRemove this permanently?", yes=yes)
         archive.redact(id, entry)
+        if as_json:
+            print_json({"conversation": id, "entry": entry})
+            return
         print_text(f"redacted {escape_line(entry)} in {escape_line(id)}")
 
 

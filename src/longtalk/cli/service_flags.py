@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from longtalk.cli import branch_flags as branch_flags
-from longtalk.cli.shared_options import table_options
+from longtalk.cli.shared_options import AS_JSON, table_options
 from longtalk.cli.talk_flags import commands as commands
 
 _SETTINGS = click.option(
@@ -181,6 +181,7 @@ def config_show(settings: str | None) -> None:
 @commands.command()
 @_SETTINGS
 @_STORE
+@AS_JSON
 def doctor(**options: Any) -> None:
     """Check the settings, the store, the clock and the models.
 
