@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import time
@@ -209,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, (value, count) in results.items():
             goal = GOALS.get(model, {}).get(name)
             if goal is not None and count < 40 and name in ("facts", "right person"):
-                goal = round(goal * count / 40)
+                goal = math.ceil(goal * count / 40)
             print(f"  {name:22}{value:4} of {count:3}" + (f"   goal {goal}" if goal is not None else ""))
             if goal is not None:
                 goals.append({"name": f"{model}, {name}", "value": value, "goal": goal, "met": value >= goal})

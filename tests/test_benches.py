@@ -214,6 +214,7 @@ def test_the_exam_of_local_models_counts_what_is_right_and_in_which_person() -> 
     assert all(len(facts) == 20 for facts in local.FACTS)
 
 
+@pytest.mark.slow
 def test_the_exam_examines_models_that_are_there(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
