@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(if $(COVERAGE),rm -rf .coverage-$@ && mkdir .coverage-$@ && COVERAGE_FILE=$(CURDIR)/.coverage-$@/data \
 	$(BIN)/coverage run --parallel-mode -m pytest,$(BIN)/pytest) -n $(JOBS) --dist worksteal --durations=12
 
-.PHONY: setup run chat serve test test-all soak coverage agents litellm clients browser lint format bench demo-picture clean
+.PHONY: setup run chat serve test test-all soak coverage agents litellm clients browser lint format bench demo-picture screenshots clean
 
 setup: $(VENV)/ready $(VENV)/page-parts
 
@@ -101,6 +101,10 @@ $(CLIENTS)/ready: $(AGENTS)/ready constraints-clients.txt Makefile
 # The browser that `make test-all` and `make screenshots` use.
 browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update -q && apt-get install -y -q --no-install-recommends chromium'
+
+# The pictures of the page in docs/images.
+screenshots: setup browser
+	$(BIN)/python -m tests.service.page.screenshots docs/images
 
 # The tests that `make test` skips: slow ones, sync twins, all stores and wires, and many examples of each property.
 test-all: setup

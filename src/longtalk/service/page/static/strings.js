@@ -30,7 +30,7 @@ export const strings = {
   readFromCache: "The provider read {cached} of {input} tokens from its cache.", newFromHere: "new from here on",
   score: "score {score}", sharedWords: "shares: {words}", nothingRecalled: "Nothing was recalled for this message.",
   compactedAt: "After message {start}", standsInPlace: "In place of what was removed stands:", nothingCompacted: "Nothing has been compacted on this branch.",
-  openSample: "Open a sample conversation",
+  itsWindow: ", which takes up to {window}", openSample: "Open a sample conversation",
   sampleHelp: "New here? Five months of violin lessons show what is sent, remembered and paid. It is marked as a sample; no model is needed.",
 };
 

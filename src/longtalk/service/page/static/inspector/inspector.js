@@ -47,10 +47,10 @@ function Context({ path, branch, turn }) {
     const parts = findParts(manifest);
     const { usage } = metrics;
     return html`
-      <p>${t("sentTokens", { total: number(metrics.total), model: metrics.model })}${window ? t("ofWindow", { window: number(window) }) : ""}.
+      <p>${t("sentTokens", { total: number(metrics.total), model: metrics.model })}${window ? t("itsWindow", { window: number(window) }) : ""}.
         ${usage.input ? " " + t("reported", { input: number(usage.input), cached: number(usage.cached), output: number(usage.output) }) : ""}
         ${metrics.cost !== null ? " " + t("costs", { cost: metrics.cost.toFixed(4) }) : ""}</p>
-      <div class="parts" aria-hidden="true">${parts.map(([name, tokens]) => html`<span class=${"part " + name} style=${{ flexGrow: tokens }} />`)}</div>
+      <div class="parts" aria-hidden="true">${parts.filter(([name]) => name !== "free").map(([name, tokens]) => html`<span class=${"part " + name} style=${{ flexGrow: tokens }} />`)}</div>
       <table class="legend"><tbody>${parts.map(([name, tokens]) => html`<tr><th scope="row"><span class=${"part " + name} /> ${t("part_" + name)}</th><td>${number(tokens)}</td></tr>`)}</tbody></table>
       <h3>${t("everyEntry")}</h3>
       <ul class="runs">${runs.map((run) => html`<${Run} run=${run} path=${path} branch=${branch} key=${run.first} />`)}</ul>`;
