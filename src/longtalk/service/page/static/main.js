@@ -5,6 +5,7 @@ import * as api from "./api.js";
 import { app, useStore } from "./store.js";
 import { List, begin, importFile, loadList } from "./list/list.js";
 import { Chat } from "./chat/chat.js";
+import { Memory } from "./memory/memory.js";
 
 async function start() {
   try {
@@ -24,8 +25,18 @@ async function openSample() {
 }
 
 function readRoute() {
-  const [, kind, id, view] = location.hash.split("/");
-  return { kind: kind || "", id: id ? decodeURIComponent(id) : null, view: view || "" };
+  const [, kind, id, view, entry] = location.hash.split("/");
+  return { kind: kind || "", id: id ? decodeURIComponent(id) : null, view: view || "", entry: entry ? decodeURIComponent(entry) : null };
+}
+
+function Conversation({ id, view, entry }) {
+  const branch = localStorage.getItem("branch:" + id) || "main";
+  const tabs = [["chatView", ""], ["memoryView", "memory"]];
+  const shown = tabs.some(([, name]) => name === view) ? view : "";
+  return html`<div class="views" role="navigation" aria-label=${t("views")}>${tabs.map(([label, name]) => html`<a
+      href=${"#/c/" + encodeURIComponent(id) + (name && "/" + name)} aria-current=${name === shown ? "page" : null}>${t(label)}</a>`)}</div>
+    ${shown === "memory" ? html`<${Memory} conversation=${id} branch=${branch} />`
+      : html`<${Chat} id=${id} view=${view} at=${entry} key=${id} />`}`;
 }
 
 function setTheme(theme) {
@@ -103,7 +114,7 @@ function Shell() {
     <main>
       <button class="burger" aria-label=${t("menu")} aria-expanded=${open} onClick=${() => setOpen(!open)}>☰</button>
       ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${start}>${t("retry")}</button></p>`}
-      ${route.kind === "c" ? html`<${Chat} id=${route.id} view=${route.view} key=${route.id} />`
+      ${route.kind === "c" ? html`<${Conversation} ...${route} />`
         : route.kind === "settings" ? html`<${Settings} />`
         : html`<div class="center"><h1 class="hello">${t("empty")}</h1><button class="primary" onClick=${begin}>${t("newChat")}</button>
           <p class="quiet">${t("sampleHelp")}</p><button onClick=${openSample}>${t("openSample")}</button></div>`}

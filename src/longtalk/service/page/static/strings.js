@@ -32,6 +32,19 @@ export const strings = {
   compactedAt: "After message {start}", standsInPlace: "In place of what was removed stands:", nothingCompacted: "Nothing has been compacted on this branch.",
   itsWindow: ", which takes up to {window}", openSample: "Open a sample conversation",
   sampleHelp: "New here? Five months of violin lessons show what is sent, remembered and paid. It is marked as a sample; no model is needed.",
+
+  // Memory
+  views: "Views of this conversation", chatView: "Chat", memoryView: "Memory", memoryTitle: "What is remembered",
+  memoryHelp: "The model reads these lines with each request. Click one to correct it. A revoked line can't come back.",
+  noBrief: "This conversation keeps no memory: the whole history is sent, or its latest part. Choose the policy Memory() with your next message to keep a brief.",
+  emptyBrief: "Nothing is remembered yet. Lines appear as the conversation goes on, or add one yourself.",
+  removedLines: "Removed lines ({count})", briefAsSent: "The brief as it is sent", stated: "Stated {day}", seen: "last {day}",
+  source: "source", sourceOf: "Source of “{text}”", byHand: "added by hand", editLine: "Edit “{text}”", revokeLine: "Revoke “{text}”",
+  revokeHelp: "Remove it for good: the model can't add it again", revokeSure: "Revoke “{text}”? The model can't add it again.",
+  lineField: "Field", lineText: "Something to remember", addLine: "Add", replacesLine: "This field holds one line: the new one replaces it.",
+  pinnedTitle: "Pinned messages", pinnedHelp: "Sent with every request.", leftOutTitle: "Messages left out",
+  leftOutHelp: "Never sent, but kept in the history.", earlierMessage: "An earlier message", topics: "Topics over time", noWords: "Small talk",
+  messageCount: "{count} messages", changes: "History of changes ({count})", added: "added", removed: "removed", revoked: "revoked",
 };
 
 export function t(key, values = {}) {

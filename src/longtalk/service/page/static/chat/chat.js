@@ -10,7 +10,7 @@ import { Talk, announce, onOthers } from "./talk.js";
 
 const policies = ["KeepAll()", "Memory()", "Summarize()"];
 
-export function Chat({ id, view }) {
+export function Chat({ id, view, at }) {
   const [talk, setTalk] = useState(null);
   useEffect(() => {
     const made = new Talk(id);
@@ -22,7 +22,7 @@ export function Chat({ id, view }) {
     setTalk(made);
     return () => { leave(); document.removeEventListener("visibilitychange", wake); made.close(); };
   }, [id]);
-  return talk && talk.id === id ? html`<${Conversation} talk=${talk} view=${view} key=${id} />` : null;
+  return talk && talk.id === id ? html`<${Conversation} talk=${talk} view=${view} at=${at} key=${id} />` : null;
 }
 
 function Panel({ name, talk, state }) {
@@ -42,7 +42,7 @@ function Panel({ name, talk, state }) {
     ${View && html`<${View} conversation=${talk.id} branch=${state.branch} turn=${turn} onClose=${close} onBranch=${(branch) => talk.open(branch)} />`}</aside>`;
 }
 
-function Conversation({ talk, view }) {
+function Conversation({ talk, view, at }) {
   const state = useStore(talk.store);
   const box = useRef(null);
   const follows = useRef(true);
@@ -51,6 +51,16 @@ function Conversation({ talk, view }) {
     if (follows.current && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [entries, live]);
   const cutOff = ["interrupted", "failed"].includes(branches.find((each) => each.name === branch)?.status);
+  // Go to the message that the address names, with as many earlier pages as that takes.
+  const sought = useRef(null);
+  useEffect(() => {
+    if (!at || sought.current === at || !entries.length) return;
+    follows.current = false;
+    if (entries.some((each) => each.id === at)) {
+      sought.current = at;
+      document.getElementById("entry-" + at)?.scrollIntoView({ block: "center" });
+    } else if (state.before !== null) talk.loadOlder().catch((error) => talk.store.set({ problem: error }));
+  }, [at, entries]);
   const versions = findVersions(branches, branch);
   const scroll = ({ target }) => { follows.current = target.scrollHeight - target.scrollTop - target.clientHeight < 80; };
   const older = async () => {
@@ -65,7 +75,7 @@ function Conversation({ talk, view }) {
         ${state.before !== null && html`<button class="older" onClick=${older}>${t("older")}</button>`}
         ${!entries.length && !live && state.info && html`<h1 class="hello">${t("empty")}</h1>`}
         ${entries.filter((each) => !live?.turn || each.turn !== live.turn || each.role === "user").map((entry) => html`<${Entry}
-          key=${entry.id} entry=${entry} talk=${talk} state=${state} versions=${versions.get(entry.position)} busy=${!!live} />`)}
+          key=${entry.id} entry=${entry} talk=${talk} state=${state} versions=${versions.get(entry.position)} found=${entry.id === at} busy=${!!live} />`)}
         ${live?.message && !entries.some((each) => each.turn === live.turn) && html`<article class="entry user"><div class="plain">${live.message}</div></article>`}
         ${live && html`<article class="entry assistant live" aria-label=${t("answer")} aria-busy="true">
           <${Folded} reasoning=${live.reasoning} calls=${live.calls} />

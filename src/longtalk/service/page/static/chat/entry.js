@@ -42,7 +42,7 @@ function Versions({ names, current, onOpen }) {
   </span>`;
 }
 
-export function Entry({ entry, talk, versions, state, busy }) {
+export function Entry({ entry, talk, versions, state, busy, found }) {
   const [draft, setDraft] = useState(null);
   const { role, usage } = entry;
   const isNote = role !== "user" && role !== "assistant" && role !== "tool" || entry.mark === "note" || entry.mark === "event";
@@ -59,7 +59,7 @@ export function Entry({ entry, talk, versions, state, busy }) {
     setDraft(null);
     talk.send({ message: draft, edits: entry.id }, draft);
   };
-  return html`<article class=${`entry ${isNote ? "note" : role} ${excluded ? "out" : ""}`} aria-label=${name}>
+  return html`<article id=${"entry-" + entry.id} class=${`entry ${isNote ? "note" : role} ${excluded ? "out" : ""} ${found ? "found" : ""}`} aria-label=${name}>
     ${isNote && html`<small>${name}</small>`}
     <${Folded} ...${entry} />
     ${findImages(entry.native).map((url) => html`<img class="picture" src=${url} alt="" />`)}

@@ -1,0 +1,157 @@
+// Memory: the brief as lines that can be edited, its history, marked messages, and topics as a timeline.
+import { html, useEffect, useRef, useState } from "../ui.js";
+import { t } from "../strings.js";
+import * as api from "../api.js";
+import { announce, onOthers } from "../chat/talk.js";
+
+const day = (at) => new Date(at).toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
+const time = (at) => new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+const cut = (text, size = 160) => (text.length > size ? text.slice(0, size).trimEnd() + "…" : text);
+export const linkTo = (conversation, entry) => `#/c/${encodeURIComponent(conversation)}/at/${encodeURIComponent(entry)}`;
+
+export function Memory({ conversation, branch = "main" }) {
+  const path = api.one(conversation);
+  const [found, setFound] = useState(null);
+  const [problem, setProblem] = useState("");
+  const load = async () => {
+    const read = (part, query) => api.get(`${path}/${part}`, { branch, ...query });
+    const [brief, { changes }, marks, { topics }, { entries }] = await Promise.all([
+      read("brief"), read("brief/changes"), read("marks"), read("topics"), read("history", { limit: 1000 })]);
+    setFound({ brief, changes, marks, topics, entries });
+  };
+  const retry = () => load().then(() => setProblem(""), (error) => setProblem(error.message));
+  useEffect(() => {
+    setFound(null);
+    retry();
+    return onOthers((other) => other === conversation && retry());
+  }, [conversation, branch]);
+  // Return whether the change was made, so that a form keeps its text if it was not.
+  const change = async (call) => {
+    try {
+      await call();
+      setProblem("");
+      await load();
+      announce(conversation);
+      return true;
+    } catch (error) {
+      setProblem(error.message);
+      return false;
+    }
+  };
+  const talk = { conversation, branch, path, change };
+  return html`<div class="view"><div class="column pad">
+    <h1>${t("memoryTitle")}</h1>
+    ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${retry}>${t("retry")}</button></p>`}
+    ${!found ? !problem && html`<p class="quiet" role="status">${t("loading")}</p>` : html`
+      <${Brief} talk=${talk} brief=${found.brief} />
+      <${Marked} talk=${talk} kind="pins" title=${t("pinnedTitle")} help=${t("pinnedHelp")} undo=${t("unpin")} ids=${found.marks.pinned} entries=${found.entries} />
+      <${Marked} talk=${talk} kind="exclusions" title=${t("leftOutTitle")} help=${t("leftOutHelp")} undo=${t("include")} ids=${found.marks.excluded} entries=${found.entries} />
+      <${Topics} conversation=${conversation} topics=${found.topics} entries=${found.entries} />
+      <${Changes} changes=${found.changes} />`}
+  </div></div>`;
+}
+
+function Brief({ talk, brief }) {
+  if (!brief.kept) return html`<p class="card-note">${t("noBrief")}</p>`;
+  const fields = brief.fields.map(({ name }) => name);
+  const others = brief.lines.map((line) => line.field).filter((name) => !fields.includes(name));
+  const groups = [...fields, ...new Set(others)].map((name) => [name, brief.lines.filter((line) => line.field === name)]);
+  return html`<p class="quiet">${t("memoryHelp")}</p>
+    ${!brief.lines.length && html`<p class="card-note">${t("emptyBrief")}</p>`}
+    ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${name}>
+      <h2 class="field-name">${name}</h2>
+      <ul class="lines">${lines.map((line) => html`<${Line} key=${line.id} talk=${talk} line=${line} />`)}</ul></section>`)}
+    <${Add} talk=${talk} fields=${brief.fields} />
+    ${brief.removed.length > 0 && html`<details class="fold"><summary>${t("removedLines", { count: brief.removed.length })}</summary>
+      <ul class="lines">${[...brief.removed].reverse().map((line) => html`<li key=${line.id}>
+        <del>${line.text}</del><small>${line.field} · ${t("stated", { day: day(line.at) })} <${Source} talk=${talk} line=${line} /></small></li>`)}</ul></details>`}
+    ${brief.text && html`<details class="fold"><summary>${t("briefAsSent")}</summary><pre>${brief.text}</pre></details>`}`;
+}
+
+function Source({ talk, line }) {
+  return line.entry
+    ? html`· <a href=${linkTo(talk.conversation, line.entry)} aria-label=${t("sourceOf", { text: cut(line.text, 60) })}>${t("source")}</a>`
+    : html`· ${t("byHand")}`;
+}
+
+function Line({ talk, line }) {
+  const [draft, setDraft] = useState(null);
+  const box = useRef(null);
+  useEffect(() => box.current?.focus(), [draft === null]);
+  const [busy, setBusy] = useState(false);
+  const path = `${talk.path}/brief/${encodeURIComponent(line.id)}`;
+  const run = async (call) => {
+    setBusy(true);
+    const made = await talk.change(call);
+    setBusy(false);
+    return made;
+  };
+  const save = async (event) => {
+    event.preventDefault();
+    const text = draft.trim();
+    if (busy || !text) return;
+    if (text === line.text || await run(() => api.patch(`${path}?branch=${encodeURIComponent(talk.branch)}`, { text }))) setDraft(null);
+  };
+  const revoke = () => confirm(t("revokeSure", { text: cut(line.text) })) && run(() => api.remove(path, { branch: talk.branch }));
+  const onKey = (event) => {
+    if (event.key === "Escape") setDraft(null);
+    else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) save(event);
+  };
+  const about = { text: cut(line.text, 60) };
+  return html`<li>
+    ${draft === null
+      ? html`<button class="line" disabled=${busy} aria-label=${t("editLine", about)} title=${t("edit")} onClick=${() => setDraft(line.text)}>${line.text}</button>`
+      : html`<form onSubmit=${save}><textarea ref=${box} rows="2" aria-label=${t("editLine", about)} value=${draft} onInput=${(e) => setDraft(e.target.value)} onKeyDown=${onKey} />
+          <span class="row"><button class="primary" disabled=${busy || !draft.trim()}>${t("save")}</button><button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></span></form>`}
+    <small>${t("stated", { day: day(line.at) })}${day(line.seen) !== day(line.at) ? ` · ${t("seen", { day: day(line.seen) })}` : ""} <${Source} talk=${talk} line=${line} />
+      <button class="small danger" disabled=${busy} aria-label=${t("revokeLine", about)} title=${t("revokeHelp")} onClick=${revoke}>${t("revoke")}</button></small></li>`;
+}
+
+function Add({ talk, fields }) {
+  const [field, setField] = useState((fields.find((each) => each.name === "facts") || fields[0])?.name || "");
+  const [text, setText] = useState("");
+  const add = async (event) => {
+    event.preventDefault();
+    if (text.trim() && await talk.change(() => api.post(talk.path + "/brief", { field, text: text.trim(), branch: talk.branch }))) setText("");
+  };
+  const isSingle = fields.find((each) => each.name === field)?.kind === "text";
+  return html`<form class="add" onSubmit=${add}>
+    <select aria-label=${t("lineField")} value=${field} onChange=${(e) => setField(e.target.value)}>${fields.map(({ name }) => html`<option value=${name}>${name}</option>`)}</select>
+    <input class="grow" aria-label=${t("lineText")} placeholder=${t("lineText")} value=${text} onInput=${(e) => setText(e.target.value)} />
+    <button class="primary" disabled=${!text.trim()}>${t("addLine")}</button>
+    ${isSingle && html`<small>${t("replacesLine")}</small>`}</form>`;
+}
+
+function Marked({ talk, kind, title, help, undo, ids, entries }) {
+  if (!ids.length) return null;
+  const known = new Map(entries.map((entry) => [entry.id, entry]));
+  return html`<section aria-label=${title}><h2>${title}</h2><p class="quiet">${help}</p>
+    <ul class="lines">${ids.map((id) => {
+      const text = cut(known.get(id)?.text || t("earlierMessage"));
+      return html`<li key=${id} class="row"><a class="grow" href=${linkTo(talk.conversation, id)}>${text}</a>
+        <button aria-label=${`${undo}: ${cut(text, 60)}`} onClick=${() => talk.change(() => api.remove(`${talk.path}/${kind}/${encodeURIComponent(id)}`, { branch: talk.branch }))}>${undo}</button></li>`;
+    })}</ul></section>`;
+}
+
+function Topics({ conversation, topics, entries }) {
+  if (!topics.length) return null;
+  const most = Math.max(...topics.map((topic) => topic.count));
+  return html`<section aria-label=${t("topics")}><h2>${t("topics")}</h2>
+    <ol class="timeline">${topics.map((topic) => {
+      const first = entries[0]?.at <= topic.at && entries.find((entry) => entry.at >= topic.at);
+      const words = topic.words.join(", ") || t("noWords");
+      const until = day(topic.until) === day(topic.at) ? "" : " – " + day(topic.until);
+      return html`<li key=${topic.first}><small>${day(topic.at)}${until}</small>
+        ${first ? html`<a href=${linkTo(conversation, first.id)}>${words}</a>` : html`<span>${words}</span>`}
+        <svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width=${Math.max(1, (100 * topic.count) / most)} height="4" /></svg>
+        <small>${t("messageCount", { count: topic.count })}</small></li>`;
+    })}</ol></section>`;
+}
+
+function Changes({ changes }) {
+  if (!changes.length) return null;
+  return html`<details class="fold"><summary>${t("changes", { count: changes.length })}</summary>
+    <ol class="timeline changes">${[...changes].reverse().map((each, i) => html`<li key=${i}><small>${time(each.at)}</small><ul>
+      ${each.added.map((line) => html`<li><span class="sign" aria-label=${t("added")}>+</span> ${line.text} <small>${line.field}</small></li>`)}
+      ${each.removed.map((line) => html`<li><span class="sign" aria-label=${t(each.revoked.includes(line.id) ? "revoked" : "removed")}>−</span> <del>${line.text}</del> <small>${line.field}${each.revoked.includes(line.id) ? " · " + t("revoked") : ""}</small></li>`)}</ul></li>`)}</ol></details>`;
+}
