@@ -153,7 +153,7 @@ def test_a_conversation_is_renamed_found_and_deleted(serve: Serve, visit: Callab
     one.page.get_by_role("button", name="Rename").click()
     expect(one.page.get_by_role("link", name="Bow trouble")).to_be_visible()
     one.page.get_by_label("Search conversations").fill("slips")
-    expect(one.page.get_by_role("navigation")).to_contain_text("slips")
+    expect(one.page.get_by_role("navigation", name="Conversations")).to_contain_text("slips")
     one.page.get_by_label("Search conversations").fill("")
     one.page.get_by_label("Actions of this conversation").first.click()
     one.page.get_by_role("button", name="Delete").click()
@@ -184,6 +184,27 @@ def test_the_sample_shows_months_before_any_model_is_called(serve: Serve, visit:
     expect(panel.get_by_role("button", name="summarised").first).to_be_visible()
     panel.get_by_role("tab", name="Compaction").click()
     expect(panel).to_contain_text("In place of what was removed stands:")
+
+
+def test_a_wrong_memory_is_corrected_revoked_and_led_back_to_its_message(
+    serve: Serve, visit: Callable[..., Visit]
+) -> None:
+    service = serve(local=AsyncScripted())
+    one = visit(service)
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    one.page.get_by_role("link", name="Memory", exact=True).click()
+    one.page.get_by_label("Something to remember").fill("Plays a borrowed cello")
+    one.page.get_by_role("button", name="Add", exact=True).click()
+    one.page.get_by_role("button", name="Edit “Plays a borrowed cello”").click()
+    one.page.get_by_role("textbox", name="Edit “Plays a borrowed cello”").fill("Plays a borrowed violin")
+    one.page.get_by_role("button", name="Save").click()
+    expect(one.page.get_by_role("button", name="Edit “Plays a borrowed violin”")).to_be_visible()
+    one.page.on("dialog", lambda dialog: dialog.accept())
+    one.page.get_by_role("button", name="Revoke “Plays a borrowed violin”").click()
+    expect(one.page.get_by_role("button", name="Edit “Plays a borrowed violin”")).to_have_count(0)
+    assert find_problems(one.page) == []
+    one.page.get_by_role("link", name="Source of").first.click()
+    expect(one.page.locator("article.found")).to_be_visible()
 
 
 def test_two_tabs_on_one_conversation_agree(serve: Serve, visit: Callable[..., Visit]) -> None:
