@@ -238,6 +238,15 @@ def test_what_is_not_stored_on_a_connection_is_not_there_for_another_owner(owner
         assert second.recv().error.code == "previous_response_not_found"
 
 
+def test_a_name_that_a_client_chooses_is_another_conversation_for_each_owner(owners: Owners) -> None:
+    for key, text in ((owners.ada, "I keep bees."), (owners.bob, "I sail.")):
+        body = {"model": "m", "messages": [{"role": "user", "content": text}], "conversation": "diary"}
+        assert request(owners, key, "POST", "/v1/chat/completions", body, {})[0] == 200
+    said = owners.store.read("bob", "diary", "main", 0, 9).entries()
+    assert [b"sail" in entry.native for entry in said] == [True, False]
+    assert not any(b"bees" in entry.native for entry in said)
+
+
 def test_figures_by_day_count_only_turns_of_the_caller(owners: Owners) -> None:
     status, text = request(owners, owners.bob, "GET", API + "/stats/daily", {}, owners.ids)[:2]
     assert (status, text.replace(" ", "")) == (200, '{"days":[]}')
