@@ -591,3 +591,7 @@ def test_claude_brings_a_system_text_for_tools() -> None:
 def test_a_counter_that_counts_nothing_is_none() -> None:
     with pytest.raises(InputError, match="must return a positive number"):
         CheckedCounter(Says(0.2))
+
+
+def test_an_estimate_is_a_number_in_json_too() -> None:
+    assert [json.dumps(Estimator().count(text)) for text in ("", ".")] == ["0", "1"]

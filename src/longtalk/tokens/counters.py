@@ -42,7 +42,7 @@ class Estimator(msgspec.Struct, frozen=True):
         tokens = 0.0
         for block in split_blocks(text) if len(text) > BLOCK_CHARS else (text,):
             tokens += estimate(block, costs) if block else 0
-        return round(tokens) or bool(text)
+        return round(tokens) or int(bool(text))
 
 
 class Exact:
