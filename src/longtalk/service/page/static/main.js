@@ -6,6 +6,7 @@ import { app, useStore } from "./store.js";
 import { List, begin, importFile, loadList } from "./list/list.js";
 import { Chat } from "./chat/chat.js";
 import { Memory } from "./memory/memory.js";
+import { Money } from "./money/money.js";
 
 async function start() {
   try {
@@ -31,11 +32,12 @@ function readRoute() {
 
 function Conversation({ id, view, entry }) {
   const branch = localStorage.getItem("branch:" + id) || "main";
-  const tabs = [["chatView", ""], ["memoryView", "memory"]];
+  const tabs = [["chatView", ""], ["memoryView", "memory"], ["moneyView", "money"]];
   const shown = tabs.some(([, name]) => name === view) ? view : "";
   return html`<div class="views" role="navigation" aria-label=${t("views")}>${tabs.map(([label, name]) => html`<a
       href=${"#/c/" + encodeURIComponent(id) + (name && "/" + name)} aria-current=${name === shown ? "page" : null}>${t(label)}</a>`)}</div>
     ${shown === "memory" ? html`<${Memory} conversation=${id} branch=${branch} />`
+      : shown === "money" ? html`<${Money} conversation=${id} branch=${branch} />`
       : html`<${Chat} id=${id} view=${view} at=${entry} key=${id} />`}`;
 }
 
@@ -108,6 +110,7 @@ function Shell() {
       <div class="foot">
         <label class="button">${t("import")}<input class="sr" type="file" aria-label=${t("import")} onChange=${(e) => importFile(e.target.files[0]).catch((error) => alert(error.message))} /></label>
         <button onClick=${switchTheme}>${t("theme")}</button>
+        <a class="button" href="#/money" onClick=${() => setOpen(false)}>${t("costsOfAll")}</a>
         ${health?.key && html`<a class="button" href="#/settings">${t("keys")}</a>`}
       </div>
     </nav>
@@ -115,6 +118,7 @@ function Shell() {
       <button class="burger" aria-label=${t("menu")} aria-expanded=${open} onClick=${() => setOpen(!open)}>☰</button>
       ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${start}>${t("retry")}</button></p>`}
       ${route.kind === "c" ? html`<${Conversation} ...${route} />`
+        : route.kind === "money" ? html`<${Money} conversation=${null} />`
         : route.kind === "settings" ? html`<${Settings} />`
         : html`<div class="center"><h1 class="hello">${t("empty")}</h1><button class="primary" onClick=${begin}>${t("newChat")}</button>
           <p class="quiet">${t("sampleHelp")}</p><button onClick=${openSample}>${t("openSample")}</button></div>`}

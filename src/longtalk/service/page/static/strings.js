@@ -45,6 +45,19 @@ export const strings = {
   pinnedTitle: "Pinned messages", pinnedHelp: "Sent with every request.", leftOutTitle: "Messages left out",
   leftOutHelp: "Never sent, but kept in the history.", earlierMessage: "An earlier message", topics: "Topics over time", noWords: "Small talk",
   messageCount: "{count} messages", changes: "History of changes ({count})", added: "added", removed: "removed", revoked: "revoked",
+
+  // Money
+  moneyView: "Costs", moneyOne: "What this conversation costs", moneyAll: "Costs of all conversations", costsOfAll: "All costs", turns: "Turns", turn: "Turn", day: "Day",
+  promptTokens: "Prompt tokens", answerTokens: "Answer tokens", cachedShare: "From cache", cost: "Cost", fullPrice: "at full price", fromCache: "from the cache",
+  noPrices: "No price is known for this model, so only tokens are shown.", noTurns: "No turn has run yet. Costs appear with the first answer.",
+  unpriced: "The cost of {count} turns is unknown and not included.", numbers: "The numbers", moreRows: "Show more",
+  compare: "Compare policies", comparing: "Counting…", compareHelp: "What this conversation would have cost. Nothing is sent to a model.",
+  cheapest: "Cheapest for you: {policy}, saves {percent} % against sending everything.", fewest: "Fewest tokens: {policy}, saves {percent} % against sending everything.",
+  keepAllBest: "Sending everything is cheapest so far. That changes as the conversation grows.",
+  forgets: "KeepLast and TokenBudget forget what they leave out; Economy and Memory keep a summary or a brief of it.",
+  receipts: "Receipts of compactions", receiptsHelp: "Each compaction costs something once and makes later requests shorter.",
+  netSaved: "In sum they have saved {amount}.", netLost: "In sum they have cost {amount} more than they saved so far.",
+  tokensBefore: "Tokens before", tokensAfter: "after", predicted: "Predicted", actual: "Actual", savedSoFar: "Saved",
 };
 
 export function t(key, values = {}) {
