@@ -207,6 +207,19 @@ def test_a_wrong_memory_is_corrected_revoked_and_led_back_to_its_message(
     expect(one.page.locator("article.found")).to_be_visible()
 
 
+def test_costs_are_shown_by_turn_and_compared_by_policy(serve: Serve, visit: Callable[..., Visit]) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    one.page.get_by_role("link", name="Costs", exact=True).click()
+    expect(one.page.get_by_role("heading", name="What this conversation costs")).to_be_visible()
+    one.page.get_by_role("button", name="Compare policies").click()
+    expect(one.page.get_by_text("against sending everything.")).to_be_visible()
+    assert find_problems(one.page) == []
+    one.page.get_by_role("link", name="All costs").click()
+    expect(one.page.get_by_role("heading", name="Costs of all conversations")).to_be_visible()
+    expect(one.page.get_by_role("columnheader", name="Day")).to_be_visible()
+
+
 def test_two_tabs_on_one_conversation_agree(serve: Serve, visit: Callable[..., Visit]) -> None:
     one = begin(visit, serve(local=AsyncScripted(says("Seen by both."))))
     one.page.wait_for_url("**#/c/*")
