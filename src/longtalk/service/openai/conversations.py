@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 from starlette.requests import Request
@@ -19,7 +20,8 @@ from longtalk.service.http import decode, json_response, read_body
 from longtalk.service.idempotency import Idempotency
 from longtalk.service.ids import new_conversation_id
 from longtalk.service.openai.create_response import check_metadata
-from longtalk.service.openai.item_pages import find_item, read_page, read_page_query
+from longtalk.service.openai.item_pages import find_item, find_items, read_page, read_page_query
+from longtalk.service.openai.item_references import replace_references
 from longtalk.service.openai.items import Item, drop_id, to_items
 from longtalk.service.service import Service
 from longtalk.stores.base import MAIN, Commit, ConversationInfo, HeadMoved
@@ -57,7 +59,8 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     body = await read_body(request, service.settings.limits)
     given = decode(body, CreateConversation, service.settings.limits)
     check_metadata(given.metadata)
-    entries = _read_items(given.items or [])
+    # A new conversation has no items yet that others could refer to.
+    entries = _read_items(replace_references([bytes(each) for each in given.items or ()], "items", lambda _: {}))
     key = request.headers.get("idempotency-key", "")
     seed = f"{len(caller.owner)}:{caller.owner}{key}" if key else ""
     idempotency = Idempotency(service.storage)
@@ -110,9 +113,12 @@ async def add_items(service: Service, caller: Caller, request: Request) -> Respo
     given = decode(await read_body(request, service.settings.limits), CreateItems, service.settings.limits)
     if not 1 <= len(given.items) <= _MOST_ITEMS:
         raise ApiError(400, f"`items` must have 1 to {_MOST_ITEMS} items.", param="items")
-    entries = _read_items(given.items)
     name = request.path_params["id"]
+    items = [bytes(each) for each in given.items]
     await _find(service, caller, name)
+    find = partial(find_items, service.store, caller.owner, name)
+    items = await call_store(service.store, lambda: replace_references(items, "items", find))
+    entries = _read_items(items)
     new = to_items(await _append(service, caller.owner, name, entries), {})
     return json_response(
         {
@@ -157,17 +163,12 @@ def _make_conversation(info: ConversationInfo) -> Item:
     return {"id": info.id, "object": "conversation", "created_at": info.created // 1000, "metadata": metadata}
 
 
-def _read_item(item: msgspec.Raw) -> bytes:
-    native = bytes(item)
-    return drop_id(native) if native[:1] == b"{" else native
-
-
-def _read_items(items: list[msgspec.Raw]) -> list[Entry]:
+def _read_items(items: list[bytes]) -> list[Entry]:
     """Return the entries of items that a client adds."""
     if len(items) > _MOST_ITEMS:
         raise ApiError(400, f"`items` has {len(items)} items; the limit is {_MOST_ITEMS}.", param="items")
     try:
-        return read_messages([_read_item(each) for each in items], _WIRE) if items else []
+        return read_messages([drop_id(each) if each[:1] == b"{" else each for each in items], _WIRE) if items else []
     except InputError as problem:
         raise ApiError(400, str(problem), param="items") from None
 

@@ -13,6 +13,7 @@ from longtalk.policies import Combine, Policy, Summarize
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
 from longtalk.service.openai.client_tools import make_functions, to_function_item
+from longtalk.service.openai.item_references import is_reference
 from longtalk.service.openai.items import drop_id
 from longtalk.service.openai.options import Positive, Share, Temperature, TopLogprobs, to_provider_options
 from longtalk.tools import Tool
@@ -112,7 +113,7 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return policy
 
     def read_input(self) -> list[bytes]:
-        """Return the input as items."""
+        """Return the input as items. References to items are still among them."""
         raw = bytes(self.input)
         if raw[:1] == b'"':
             text = json_bytes.text(raw)
@@ -125,7 +126,7 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         for number, item in enumerate(items):
             if item[:1] != b"{":
                 raise ApiError(400, f"Item {number} of `input` is not an object.", param=f"input[{number}]")
-        return [to_function_item(drop_id(item)) for item in items]
+        return [item if is_reference(item) else to_function_item(drop_id(item)) for item in items]
 
     def make_tools(self) -> list[Tool]:
         """Return the client's functions. Raises `ApiError` for a tool that only OpenAI's own servers run."""

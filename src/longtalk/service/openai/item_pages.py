@@ -5,7 +5,7 @@ A list of the newest items reads the newest turns only, however long the convers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 import msgspec
@@ -79,15 +79,42 @@ def find_item(store: Store, owner: str, conversation: str, name: str) -> tuple[I
     raise not_found(f"Item {name!r}")
 
 
-def _read_turns(store: Store, owner: str, conversation: str, *, newest_first: bool) -> Iterator[list[Entry]]:
-    """Yield the entries of each turn of the main branch, in windows that grow."""
-    head = store.head(owner, conversation, MAIN)
+def find_items(
+    store: Store, owner: str, conversation: str, names: Collection[str], *, branch: str = MAIN
+) -> dict[str, Item]:
+    """Return those of some items that a branch of a conversation has, by their ids."""
+    return _pick_items(_read_turns(store, owner, conversation, newest_first=True, branch=branch), names)
+
+
+def find_items_of(entries: Iterable[Entry], names: Collection[str]) -> dict[str, Item]:
+    """Return those of some items that show these entries, by their ids."""
+    return _pick_items(_split_by_turn(list(entries)), names)
+
+
+def _pick_items(turns: Iterable[list[Entry]], names: Collection[str]) -> dict[str, Item]:
+    """Return those of some items that are in these turns, by their ids. Later turns are not read when all are found."""
+    found: dict[str, Item] = {}
+    stems = {name.partition("_")[2] for name in names}
+    stems |= {stem.rpartition("_")[0] for stem in stems}
+    for turn in turns:
+        if turn[0].turn in stems or any(entry.id in stems for entry in turn):
+            found |= {item["id"]: item for item in to_items(turn, {}) if item["id"] in names}
+        if len(found) == len(names):
+            break
+    return found
+
+
+def _read_turns(
+    store: Store, owner: str, conversation: str, *, newest_first: bool, branch: str = MAIN
+) -> Iterator[list[Entry]]:
+    """Yield the entries of each turn of a branch, in windows that grow."""
+    head = store.head(owner, conversation, branch)
     size, done, window = (head.size if head else 0), 0, _WINDOW
     kept: list[Entry] = []
     while done < size:
         count = min(window, size - done)
         start = size - done - count if newest_first else done
-        read = list(store.read(owner, conversation, MAIN, start, start + count).entries())
+        read = list(store.read(owner, conversation, branch, start, start + count).entries())
         if len(read) < count:
             return
         done, window = done + count, min(2 * window, _LARGEST_WINDOW)

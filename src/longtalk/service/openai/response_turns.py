@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +18,8 @@ from longtalk.service.errors import ApiError, from_error
 from longtalk.service.ids import ResponseId, new_conversation_id, new_key, parse_response_id
 from longtalk.service.openai.client_tools import list_forms
 from longtalk.service.openai.create_response import CreateResponse
+from longtalk.service.openai.item_pages import find_items, find_items_of
+from longtalk.service.openai.item_references import is_reference, replace_references
 from longtalk.service.openai.items import Item, to_output_items
 from longtalk.service.openai.response_events import ResponseEvents
 from longtalk.service.openai.response_object import find_status, make_response
@@ -25,8 +27,10 @@ from longtalk.service.openai.stored_responses import find_response
 from longtalk.service.run import Run, RunName
 from longtalk.service.service import Service
 from longtalk.service.turns import TurnOrder, read_state
+from longtalk.state import codec
 from longtalk.transcript.transcript import now
 from longtalk.turn.stream import AsyncStream
+from longtalk.wires import NAMES
 
 COMPACTION = "compaction"
 """The type of the item that stands for a conversation that was compacted."""
@@ -89,6 +93,7 @@ async def make_order(service: Service, caller: Caller, given: CreateResponse, ta
     model = service.models.find(given.model, allowed=caller.models)
     model = msgspec.structs.replace(model, policy=given.choose_policy(model.policy))
     messages, state = await _split_compaction(service, caller, given.read_input(), target)
+    messages = await _resolve_references(service, caller, messages, target, state)
     return TurnOrder(
         owner=caller.owner,
         model=model,
@@ -131,6 +136,23 @@ async def _split_compaction(
         # Whose it is and what is wrong with it must not be told apart.
         raise ApiError(400, "This compaction item is not valid.", param=where, code="invalid_value") from None
     return items[places[-1] + 1 :], state
+
+
+async def _resolve_references(
+    service: Service, caller: Caller, items: list[bytes], target: Target, state: bytes | None
+) -> list[bytes]:
+    """Return the input with the items that it refers to. They must be of the conversation or chain that goes on."""
+    if not any(map(is_reference, items)):
+        return items
+    store, conversation = service.store, target.id.conversation
+
+    def find(names: Collection[str]) -> Mapping[str, Item]:
+        if state is not None:
+            return find_items_of(codec.decode(state, wires=NAMES), names)
+        return find_items(store, caller.owner, conversation, names, branch=target.branch)
+
+    found: list[bytes] = await call_store(store, lambda: replace_references(items, "input", find))
+    return found
 
 
 async def start_run(
