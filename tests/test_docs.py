@@ -139,7 +139,11 @@ SETTINGS = [command for block in BLOCKS if any("longtalk config" in each for eac
 QUESTIONS = [command for block in BLOCKS if any("longtalk ask" in each for each in block) for command in block]
 SERVICE = [command for block in BLOCKS for command in block if command.split()[1] in ("serve", "keys")]
 UPKEEP = [command for block in BLOCKS for command in block if command.split()[1] in ("doctor", "migrate", "backup")]
-OTHERS = {*SETTINGS, *QUESTIONS, *SERVICE, *UPKEEP}
+ABOUT_STORED = (
+    *("branches", "brief", "completion", "context", "export", "fork", "list", "rename", "rewind", "search", "stats"),
+)
+STORED = [command for block in BLOCKS for command in block if command.split()[1] in ABOUT_STORED]
+OTHERS = {*SETTINGS, *QUESTIONS, *SERVICE, *UPKEEP, *STORED}
 CHATS = [command for block in BLOCKS for command in block if command not in OTHERS]
 
 
@@ -147,6 +151,28 @@ CHATS = [command for block in BLOCKS for command in block if command not in OTHE
 def test_a_command_on_a_page_runs(command: str, environment: dict[str, str], tmp_path: Path) -> None:
     words = [word for word in shlex.split(command) if "=" not in word or word.startswith("-")]
     assert run(words, environment, tmp_path, typed="Hello!\n").strip() == "With pleasure."
+
+
+def test_the_commands_about_stored_conversations_run(environment: dict[str, str], tmp_path: Path) -> None:
+    (Path(environment["HOME"]) / ".config/fish/completions").mkdir(parents=True)
+    talk = ["longtalk", "chat", "lesson-7", "-m", "ollama:llama3.2", "-p", "Memory()"]
+    run([*talk, "--lines"], environment, tmp_path, typed="How do I hold the bow?\nAnd the violin?\n")
+    entries = [json.loads(line)["id"] for line in _read_json("show", environment, tmp_path)]
+    assert {command.split()[1] for command in STORED} == {*ABOUT_STORED}
+    for command in STORED:
+        filled = command.replace("q3vft5cmxl2a-0", entries[0]).replace("q3vft5cmxl2a-1", entries[1])
+        if "LINE" in filled:
+            filled = filled.replace("LINE", json.loads(_read_json("brief show", environment, tmp_path)[0])["id"])
+        if "--since" in filled:
+            # The dates of the page are over, so that nothing matches them.
+            filled = filled.replace("2026-11-01", "2020-01-01").replace("2026-11-15", "2999-01-01")
+        if "search" in filled:
+            filled = filled.replace("rosin", "violin")
+        run(["sh", "-c", filled], environment, tmp_path)
+
+
+def _read_json(command: str, environment: dict[str, str], where: Path) -> list[str]:
+    return run(["longtalk", *command.split(), "lesson-7", "--json"], environment, where).splitlines()
 
 
 @pytest.mark.slow

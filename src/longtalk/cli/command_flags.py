@@ -256,7 +256,7 @@ def export(everything: bool, **options: Any) -> None:
 @click.option("--id", metavar="ID", help="The conversation's id. Default: the id in the file, else the file's name.")
 @store_options
 def import_(**options: Any) -> None:
-    """Import conversations from files, including those of other tools.
+    """Import conversations from files of Longtalk and other tools.
 
     The format is detected: exports of Longtalk, states, messages in OpenAI's chat format, data exports of ChatGPT and
     Claude (the .zip or conversations.json), the log of llm, LangGraph's SQLite checkpoints, sessions of the OpenAI
