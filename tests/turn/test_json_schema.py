@@ -74,5 +74,5 @@ def test_the_output_of_a_turn_can_be_a_json_schema() -> None:
 
 
 def test_the_json_schema_of_an_output_is_that_of_an_object() -> None:
-    with pytest.raises(InputError, match="its `type` must be 'object'"):
+    with pytest.raises(InputError, match="set its `type` to 'object'"):
         Chat(Scripted()).send("Where?", output={"type": "array"})

@@ -312,7 +312,7 @@ def count_kept_suffixes(transcript: Transcript, current: int) -> int:
 
 
 def count_additions(transcript: Transcript, current: int, terms: Terms) -> int:
-    """Return how many of the tokens of the kept suffixes after this position were added by memory."""
+    """Return how many tokens memory added to the kept suffixes after the position `current`."""
     kept = list_kept_suffixes(transcript, current)
     return sum(max(0, each.tokens - each.remove_additions(terms.wire, terms.counter).tokens) for each in kept)
 

@@ -56,7 +56,7 @@ class ApiError(Exception):
         self.headers = dict(headers or {})
 
     def to_object(self) -> dict[str, Any]:
-        """Return the error as an object."""
+        """Return the value of `error` in the body of the answer."""
         return {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
 
     def to_response(self) -> Response:

@@ -44,7 +44,7 @@ class OutputType:
             name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(kind.get("title", "")))[:64]
             self.schema = OutputSchema(name or "answer", kind)
             if kind.get("type") != "object":
-                raise InputError("`output` is a JSON Schema of an object here: its `type` must be 'object'.")
+                raise InputError("`output` must be a JSON Schema for an object: set its `type` to 'object'.")
             return
         try:
             schema = kind.model_json_schema() if self._is_pydantic else msgspec.json.schema(kind)

@@ -100,7 +100,9 @@ class SQLiteStorage:
         clock: Callable[[], int] = now,
     ) -> None:
         if os.fspath(path) == MEMORY:
-            raise InputError("The storage of a service needs a file: use InMemoryStorage instead of :memory:.")
+            raise InputError(
+                "A SQLite storage needs a file, not ':memory:'. To keep data in memory, use InMemoryStorage."
+            )
         self._clock = clock
         self._seen: int | None = None
         """The last row of `service_events` that `poll_changes` has seen, or None before its first call."""

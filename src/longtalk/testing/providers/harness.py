@@ -80,7 +80,7 @@ class ScriptedServer:
     provider: RecordingProvider
 
     def add_answers(self, *texts: str, stream: bool, **fields: Any) -> None:
-        """Add a model's answer with each of these texts to the script."""
+        """Add one answer of the model per text to the script."""
         self.script.add(*(to_response(says(text, wire=self.wire, **fields), stream=stream) for text in texts))
 
     def request(self, message: str = "Hello.", *, stream: bool) -> bytes:
