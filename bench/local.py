@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 import time
 from collections.abc import Sequence
@@ -190,7 +189,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--limit", type=int, help="the number of facts of each set; default: all 20")
     parser.add_argument("--parts", nargs="*", default=["facts", "tools", "memory"], help="facts, tools, memory")
     given = parser.parse_args(arguments)
-    os.environ.setdefault("LONGTALK_THREADS", "2")
     goals: list[dict[str, Any]] = []
     there = [name for name in given.models or GOALS if find_missing(name) is None]
     if not there:
