@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -16,9 +17,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 from longtalk import Chat, Conversation, KeepLast
 from longtalk.errors import Overloaded, RequestRefused
 from longtalk.events import Text
+from longtalk.observation import Observation, join_observers
 from longtalk.observation.telemetry import Telemetry
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
+from longtalk.wires import HTTP_WIRES
 
 SECRET = "swordfish"
 USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "prompt_tokens_details": {"cached_tokens": 60}}
@@ -27,13 +30,18 @@ USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "prompt_tokens_details":
 class Collected:
     """Telemetry with exporters in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, content: bool = False) -> None:
         self._exporter = InMemorySpanExporter()
         self.tracers = TracerProvider()
         self.tracers.add_span_processor(SimpleSpanProcessor(self._exporter))
         self._reader = InMemoryMetricReader()
         self._meters = MeterProvider([self._reader])
-        self.telemetry = Telemetry(tracer_provider=self.tracers, meter_provider=self._meters)
+        self.telemetry = Telemetry(tracer_provider=self.tracers, meter_provider=self._meters, content=content)
+
+    @property
+    def finished(self) -> list[Any]:
+        """All spans, in the order in which they ended."""
+        return list(self._exporter.get_finished_spans())
 
     @property
     def spans(self) -> dict[str, ReadableSpan]:
@@ -177,3 +185,44 @@ def test_one_object_serves_many_threads(collected: Collected) -> None:
         thread.join()
     (point,) = collected.metrics["gen_ai.invoke_agent.duration"]
     assert point.count == 20
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "openai-responses", "anthropic", "gemini"])
+def test_content_is_in_spans_on_request_only(wire: str) -> None:
+    asked = Collected(content=True)
+    for collected in (asked, Collected()):
+        steps = says(calls=[("c1", "lookup", {"q": "Ada"})], wire=wire), says("Found her.", wire=wire)
+        provider = Scripted(*steps, wire=HTTP_WIRES[wire])
+        Chat(provider, on_event=collected.telemetry).send("Who?", system="Be brief.", tools=[lookup])
+    assert "Who?" not in collected.dump()
+    *_, call = [span for span in asked.finished if span.name.startswith("chat")]
+    said: Any = {name: json.loads(value) for name, value in call.attributes.items() if "messages" in name}
+    user, calling, result = said["gen_ai.input.messages"]
+    assert user == {"role": "user", "parts": [{"type": "text", "content": "Who?"}]}
+    (part,) = calling["parts"]
+    assert (part["type"], part["name"], part["arguments"]) == ("tool_call", "lookup", {"q": "Ada"})
+    assert (result["parts"][0]["type"], result["parts"][0]["response"]) == ("tool_call_response", "about Ada")
+    assert said["gen_ai.output.messages"] == [
+        {"role": "assistant", "parts": [{"type": "text", "content": "Found her."}], "finish_reason": "stop"}
+    ]
+    assert json.loads(call.attributes["gen_ai.system_instructions"]) == [{"type": "text", "content": "Be brief."}]
+    run = asked.spans["execute_tool lookup"].attributes
+    assert run is not None
+    assert json.loads(str(run["gen_ai.tool.call.arguments"])) == {"q": "Ada"}
+    assert run["gen_ai.tool.call.result"] == "about Ada"
+
+
+def test_only_functions_that_ask_for_content_get_it() -> None:
+    plain: list[Observation] = []
+    collected = Collected(content=True)
+    Chat(Scripted(says("Hi.")), on_event=join_observers(collected.telemetry, plain.append)).send("Who?")
+    assert "Who?" in collected.dump()
+    assert [each.content for each in plain] == [None, None]
+
+
+def test_text_that_is_not_valid_unicode_can_be_exported() -> None:
+    collected = Collected(content=True)
+    Chat(Scripted(says("Hi.")), on_event=collected.telemetry).send("Half: \ud83d.")
+    said = str(dict(collected.spans["chat model"].attributes or {})["gen_ai.input.messages"])
+    assert "Half: " in said
+    assert said.encode()

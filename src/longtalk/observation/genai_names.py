@@ -21,6 +21,16 @@ TOOL_CALL = "gen_ai.tool.call.id"
 TOOL_TYPE = "gen_ai.tool.type"
 ERROR = "error.type"
 
+# Attributes with content, which are JSON
+SYSTEM_INSTRUCTIONS = "gen_ai.system_instructions"
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
+TOOL_RESULT = "gen_ai.tool.call.result"
+TEXT_PART = "text"
+CALL_PART = "tool_call"
+RESULT_PART = "tool_call_response"
+
 # Operations
 CHAT = "chat"
 EXECUTE_TOOL = "execute_tool"
@@ -43,6 +53,14 @@ RETRY = "longtalk.retry"
 RETRY_WAIT = "longtalk.retry.wait"
 
 _PROVIDERS = {"openai-chat": "openai", "gemini": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
+
+
+_FINISHES = {"calls": "tool_call", "filtered": "content_filter", "failed": "error"}
+
+
+def name_finish(finish: str) -> str:
+    """Return the conventions' name of the reason why an answer ended, or our own name if they have none."""
+    return _FINISHES.get(finish, finish)
 
 
 def name_provider(provider: str) -> str:

@@ -1,14 +1,15 @@
 """The observer of a turn: it reports the turn, its model calls, tool runs, compactions and retries.
 
 Each `Observation` is passed to the caller's `on_event` and to the standard logger "longtalk", which also records every
-error that the library suppresses. Neither receives messages, arguments, results, error texts or keys.
+error that the library suppresses. Neither receives messages, arguments, results, error texts or keys. The one exception
+is an `on_event` that asks for content by an attribute `wants_content` that is True.
 """
 
 from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import iscoroutinefunction
 from time import perf_counter
@@ -27,8 +28,34 @@ INTERRUPTED = "interrupted"
 Kind: TypeAlias = Literal["turn", "model_call", "tool_run", "epoch", "summary", "retry"]
 
 
+class ObservedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message of a model call, in a form that all wires share. Images and files are left out."""
+
+    role: str
+    text: str = ""
+    calls: tuple[tuple[str, str, bytes], ...] = ()
+    """The id, name and arguments of each tool call."""
+    call_id: str = ""
+    """For the result of a tool: the id of the call that it answers."""
+
+
+class StepContent(msgspec.Struct, frozen=True, kw_only=True):
+    """What was sent and received in a step, for an `on_event` that asks for content."""
+
+    system: str = ""
+    messages: tuple[ObservedMessage, ...] = ()
+    """The messages of a request to a model."""
+    answer: ObservedMessage | None = None
+    finish: str = ""
+    """Why the answer ended."""
+    arguments: bytes = b""
+    """The arguments of a tool run."""
+    result: str = ""
+    """The result of a tool run."""
+
+
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """A report of one step of a turn: its kind, its ids, its duration, and how it ended. It has no message content.
+    """A report of one step of a turn: its kind, its ids, its duration, and how it ended.
 
     `kind` is "model_call", "tool_run", "epoch" (a compaction: from now on, requests leave something out), "summary" (a
     model call that wrote a summary), "retry" (a model call is about to be repeated) or "turn" (a turn has ended).
@@ -49,6 +76,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of a model call; None if the provider reported none."""
     error: str = ""
     """The type of the error if the step failed, or "interrupted"."""
+    content: StepContent | None = None
+    """What was said; None unless `on_event` asks for it by its attribute `wants_content`."""
 
     def __str__(self) -> str:
         """Return the observation on one line. Ids are quoted, because they may come from a provider."""
@@ -89,6 +118,18 @@ class Observer:
         self._turn_began = perf_counter()
         self._has_ended = False
         self._find_usage: Callable[[], bytes | None] | None = None
+        self.wants_content = _wants_content(on_event)
+        """Whether the content of steps is to be noted."""
+        self._content: StepContent | None = None
+
+    def note_content(self, content: StepContent) -> None:
+        """Note what the current model call has sent or received. It is reported with the call."""
+        self._content = content
+
+    @property
+    def content(self) -> StepContent:
+        """What was noted of the current model call."""
+        return self._content or StepContent()
 
     def watch(self, find_usage: Callable[[], bytes | None]) -> Observer:
         """Return this context manager for a stream. If it is cut off, `find_usage` returns the usage so far."""
@@ -116,15 +157,19 @@ class Observer:
         """
         if error:
             self._failed_call = self._call_id
-        self._report(self._kind, call=self._call_id, seconds=perf_counter() - self._began, usage=usage, error=error)
+        seconds, content, self._content = perf_counter() - self._began, self._content, None
+        self._report(self._kind, call=self._call_id, seconds=seconds, usage=usage, error=error, content=content)
 
     def report_retry(self, problem: Exception, wait: float = 0.0) -> None:
         """Report that the model call that failed last will be repeated after a wait in seconds."""
         self._report("retry", call=self._failed_call, seconds=wait, error=name_error(problem))
 
-    def report_tool(self, call: str, tool: str, began: float, error: str) -> None:
+    def report_tool(
+        self, call: str, tool: str, began: float, error: str, *, arguments: bytes = b"", result: str = ""
+    ) -> None:
         """Report a tool run. `began` is the value of `perf_counter` when it began."""
-        self._report("tool_run", call=call, tool=tool, seconds=perf_counter() - began, error=error)
+        content = StepContent(arguments=arguments, result=result) if self.wants_content else None
+        self._report("tool_run", call=call, tool=tool, seconds=perf_counter() - began, error=error, content=content)
 
     def report_epoch(self) -> None:
         """Report that a new epoch has begun."""
@@ -149,6 +194,7 @@ class Observer:
         seconds: float = 0.0,
         usage: bytes | None = None,
         error: str = "",
+        content: StepContent | None = None,
     ) -> None:
         level = logging.WARNING if error not in ("", INTERRUPTED) else logging.INFO
         is_logged = logger.isEnabledFor(level)
@@ -164,6 +210,7 @@ class Observer:
             seconds=seconds,
             usage=self._read_usage(usage) if usage else None,
             error=error,
+            content=content,
         )
         if is_logged:
             logger.log(level, "%s", observation)
@@ -187,12 +234,24 @@ def join_observers(*functions: OnEvent | None) -> OnEvent | None:
     given = [each for each in functions if each is not None]
     if len(given) < 2:
         return given[0] if given else None
+    return _Joined(given)
 
-    def on_event(seen: Observation) -> None:
-        for each in given:
-            each(seen)
 
-    return on_event
+class _Joined:
+    """A function for `on_event` that calls others. Only those that ask for content get it."""
+
+    def __init__(self, functions: Sequence[OnEvent]) -> None:
+        self._functions = functions
+        self.wants_content = any(map(_wants_content, functions))
+
+    def __call__(self, seen: Observation) -> None:
+        plain = seen if seen.content is None else msgspec.structs.replace(seen, content=None)
+        for each in self._functions:
+            each(seen if _wants_content(each) else plain)
+
+
+def _wants_content(on_event: OnEvent | None) -> bool:
+    return getattr(on_event, "wants_content", False) is True
 
 
 def check_on_event(on_event: object) -> None:

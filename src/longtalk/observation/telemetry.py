@@ -3,8 +3,8 @@
     chat = Chat("anthropic:claude-sonnet-5", on_event=Telemetry())
 
 A turn is a span `invoke_agent`. Its children are a span for each model call (`chat MODEL`), tool run
-(`execute_tool NAME`) and compaction. Spans are made from observations, when a step has ended, so they have no content:
-no messages, arguments, results or error texts. A turn's span begins with its first step.
+(`execute_tool NAME`) and compaction. Spans are made from observations, when a step has ended; a turn's span begins with
+its first step. They have no content (no messages, arguments, results or error texts) unless `content=True` asks for it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from longtalk.errors import MissingExtra
 from longtalk.observation import genai_names as names
+from longtalk.observation.content import describe_messages, describe_tool_run
 from longtalk.observation.observer import INTERRUPTED, Observation
 from longtalk.usage import Usage
 
@@ -30,16 +31,22 @@ _MOST_TURNS = 10_000
 class Telemetry:
     """A function for `on_event` that makes spans and metrics. One object serves any number of chats and threads.
 
-    Without providers, those are used that the program has set globally. Needs the extra `otel`.
+    Without providers, those are used that the program has set globally. With `content`, the spans of model calls have
+    the system text, the messages and the answer, and those of tool runs arguments and result. Needs the extra `otel`.
     """
 
     def __init__(
-        self, *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
+        self,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        content: bool = False,
     ) -> None:
         try:
             from opentelemetry import metrics, trace
         except ImportError:
             raise MissingExtra("Telemetry needs an extra. Run: pip install 'longtalk[otel]'") from None
+        self.wants_content = content
         self._trace = trace
         self._tracer = trace.get_tracer("longtalk", tracer_provider=tracer_provider)
         meter = metrics.get_meter("longtalk", meter_provider=meter_provider)
@@ -89,6 +96,8 @@ class Telemetry:
             self._tokens.record(seen.usage.input, {**labels, names.TOKEN_TYPE: "input"})
             self._tokens.record(seen.usage.output, {**labels, names.TOKEN_TYPE: "output"})
         self._durations[names.OPERATION_DURATION].record(seen.seconds, labels | _describe_error(seen))
+        if seen.content is not None:
+            attributes |= describe_messages(seen.content)
         name = f"{names.CHAT} {labels[names.REQUEST_MODEL]}"
         self._record_span(turn, seen, name, attributes, start, end, kind=self._trace.SpanKind.CLIENT)
 
@@ -97,6 +106,8 @@ class Telemetry:
         labels = {names.OPERATION: names.EXECUTE_TOOL} | ({names.TOOL_NAME: seen.tool} if seen.tool else {})
         self._durations[names.TOOL_DURATION].record(seen.seconds, labels | _describe_error(seen))
         attributes = {**labels, names.TOOL_CALL: seen.call, names.TOOL_TYPE: "function"}
+        if seen.content is not None:
+            attributes |= describe_tool_run(seen.content)
         name = f"{names.EXECUTE_TOOL} {seen.tool}".rstrip()
         self._record_span(turn, seen, name, attributes, start, end)
 

@@ -49,7 +49,7 @@ async def describe_api(_: Service, __: Caller, request: Request) -> Response:
     """Return the OpenAPI document of all routes."""
     app = request.app
     if not hasattr(app.state, "document"):
-        app.state.document = make_document(ROUTES, OPENAI_ENDPOINTS)
+        app.state.document = make_document(ROUTES, OPENAI_ENDPOINTS, SOCKETS)
     return json_response(app.state.document)
 
 

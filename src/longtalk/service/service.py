@@ -57,7 +57,7 @@ class Service:
         self.gate = Gate(settings, self.keys, self.sessions)
         self.limiter = RateLimiter(settings.limits)
         self.quotas = Quotas(settings.limits, self.storage)
-        self.telemetry = Telemetry() if settings.telemetry else None
+        self.telemetry = Telemetry(content=settings.telemetry_content) if settings.telemetry else None
         self.runs = Runs(self.storage)
         self.retention = Retention(settings.retention, self.store, self.storage)
         self.sealer = StateSealer(self.storage, load_seal(settings.seal_file))

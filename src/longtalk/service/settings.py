@@ -111,6 +111,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Whether the web page is served at `/`."""
     telemetry: bool = False
     """Whether OpenTelemetry spans and metrics are sent to where the variables `OTEL_EXPORTER_OTLP_…` say."""
+    telemetry_content: bool = False
+    """Whether spans have what was said: system texts, messages, answers, arguments and results of tools."""
     cors_origins: list[str] = []
     allowed_hosts: list[str] = []
     """Names besides those of this machine under which clients on it may address the service."""

@@ -29,6 +29,7 @@ from longtalk.tools import Toolbox
 from longtalk.turn import learned
 from longtalk.turn.draft import Draft, Replay
 from longtalk.turn.memory import AsyncTurnMemory
+from longtalk.turn.observed_content import note_answer, note_request
 from longtalk.turn.output import RETRIES as OUTPUT_RETRIES
 from longtalk.turn.output import OutputType, add_instruction
 from longtalk.turn.progress import AsyncTurnProgress
@@ -162,12 +163,14 @@ class AsyncTurnRunner(Generic[R]):
                     if not accumulator.done:
                         raise StreamCut(f"The stream of {self._provider.label} ended before the answer was complete.")
                     answer = self._client.understand(accumulator.answer)
+                note_answer(self.observer, answer)
                 self.observer.end_call(answer.usage)
                 progress.draft = self._memory.apply_cards(progress.draft.add_answer(answer))
             else:
                 body = await self._ask(self._client.send, None)
                 with self.observer:
                     answer = self._client.understand(progress.draft.wire.parse, body)
+                note_answer(self.observer, answer)
                 self.observer.end_call(answer.usage)
                 progress.draft = self._memory.apply_cards(progress.draft.add_answer(answer))
                 for notice in self._take_notices():
@@ -301,6 +304,7 @@ class AsyncTurnRunner(Generic[R]):
                 self.observer.report_retry(failed)
                 failed = None
             self.observer.begin_call()
+            note_request(self.observer, progress.draft.wire, prepared.preamble.system, context.pieces)
             try:
                 with self.observer:
                     return await call(body)

@@ -28,6 +28,7 @@ from longtalk.observation import Observer
 from longtalk.providers.base import AsyncProvider
 from longtalk.tokens import count_message
 from longtalk.transcript.transcript import now
+from longtalk.turn.observed_content import note_answer, note_request
 from longtalk.turn.provider_client import AsyncProviderClient
 from longtalk.usage import Usage
 from longtalk.wires.options import ANSWER_LIMITS
@@ -117,9 +118,11 @@ class AsyncSummarizer:
             quirks=quirks,
             stream=False,
         )
+        note_request(self._observer, wire, recipient.preamble.system, (*context.pieces, prompt))
         client = AsyncProviderClient(self._provider)
         data = await run_with_timeout(self.request.timeout, lambda: client.send(body))
         answer = client.understand(wire.parse, data)
+        note_answer(self._observer, answer)
         instead = sum(run.tokens for run in context.manifest if run.verdict == "sent") + context.summary
         text = strip_summary_tags(answer.view.text)
         tokens = count_message(wire.quote(TAG, text), self._counter)

@@ -74,12 +74,13 @@ class AsyncToolRunner:
         async def job() -> None:
             progress = self._progress
             progress.draft = progress.draft.begin_call(call)
-            began, error = perf_counter(), INTERRUPTED
+            began, error, text = perf_counter(), INTERRUPTED, ""
             try:
                 text, error = await self._run(call)
             finally:
                 is_known = call.name in self._tools.names or self._memory.is_update(call.name)
-                self._observer.report_tool(call.id, call.name if is_known else "", began, error)
+                known = call.name if is_known else ""
+                self._observer.report_tool(call.id, known, began, error, arguments=call.arguments, result=text)
             failed = bool(error)
             progress.draft = progress.draft.settle(call, text, failed=failed)
             self._results.append(ToolResult(call.id, call.name, text, failed))

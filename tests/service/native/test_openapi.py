@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from longtalk.service.app import ENDPOINTS
+import httpx2
+
+from longtalk.service.app import ENDPOINTS, SOCKETS
 from longtalk.service.native.table import ROUTES
 from tests.service.conftest import Serve
 from tests.service.native.conftest import MakeApi
@@ -22,7 +24,7 @@ def test_every_operation_has_an_id_a_summary_and_resolved_references(serve: Serv
     document = api(serve())("GET", "/openapi.json")
     operations = [each for methods in document["paths"].values() for each in methods.values()]
     assert len({each["operationId"] for each in operations}) == len(operations)
-    assert all(each["summary"] and {"200", "201"} & each["responses"].keys() for each in operations)
+    assert all(each["summary"] and {"101", "200", "201"} & each["responses"].keys() for each in operations)
     known = document["components"]["schemas"]
 
     def check(value: Any) -> None:
@@ -47,3 +49,15 @@ def test_parameters_and_bodies_come_from_the_types_that_check_them(serve: Serve,
     reference = start["requestBody"]["content"]["application/json"]["schema"]["$ref"]
     assert {"message", "edits"} <= document["components"]["schemas"][reference.rpartition("/")[2]]["properties"].keys()
     assert {"409", "422", "429"} <= start["responses"].keys()
+
+
+def test_the_document_describes_each_websocket(serve: Serve, api: MakeApi) -> None:
+    served = serve()
+    document = api(served)("GET", "/openapi.json")
+    described = {path for path, each in document["paths"].items() if "x-websocket" in each.get("get", {})}
+    assert described == {path for path, _ in SOCKETS}
+    for path in described:
+        assert {"101", "426"} <= set(document["paths"][path]["get"]["responses"])
+        answer = httpx2.get(served.url + path)
+        assert (answer.status_code, answer.headers["upgrade"]) == (426, "websocket")
+        assert answer.json()["error"]["code"] == "upgrade_required"

@@ -30,6 +30,7 @@ from longtalk.tools import Toolbox
 from longtalk.turn import learned
 from longtalk.turn.draft import Draft, Replay
 from longtalk._sync.turn.memory import TurnMemory
+from longtalk.turn.observed_content import note_answer, note_request
 from longtalk.turn.output import RETRIES as OUTPUT_RETRIES
 from longtalk.turn.output import OutputType, add_instruction
 from longtalk._sync.turn.progress import TurnProgress
@@ -163,12 +164,14 @@ class TurnRunner(Generic[R]):
                     if not accumulator.done:
                         raise StreamCut(f"The stream of {self._provider.label} ended before the answer was complete.")
                     answer = self._client.understand(accumulator.answer)
+                note_answer(self.observer, answer)
                 self.observer.end_call(answer.usage)
                 progress.draft = self._memory.apply_cards(progress.draft.add_answer(answer))
             else:
                 body = self._ask(self._client.send, None)
                 with self.observer:
                     answer = self._client.understand(progress.draft.wire.parse, body)
+                note_answer(self.observer, answer)
                 self.observer.end_call(answer.usage)
                 progress.draft = self._memory.apply_cards(progress.draft.add_answer(answer))
                 for notice in self._take_notices():
@@ -302,6 +305,7 @@ class TurnRunner(Generic[R]):
                 self.observer.report_retry(failed)
                 failed = None
             self.observer.begin_call()
+            note_request(self.observer, progress.draft.wire, prepared.preamble.system, context.pieces)
             try:
                 with self.observer:
                     return call(body)

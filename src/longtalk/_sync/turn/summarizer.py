@@ -29,6 +29,7 @@ from longtalk.observation import Observer
 from longtalk.providers.base import Provider
 from longtalk.tokens import count_message
 from longtalk.transcript.transcript import now
+from longtalk.turn.observed_content import note_answer, note_request
 from longtalk._sync.turn.provider_client import ProviderClient
 from longtalk.usage import Usage
 from longtalk.wires.options import ANSWER_LIMITS
@@ -118,9 +119,11 @@ class Summarizer:
             quirks=quirks,
             stream=False,
         )
+        note_request(self._observer, wire, recipient.preamble.system, (*context.pieces, prompt))
         client = ProviderClient(self._provider)
         data = run_with_timeout(self.request.timeout, lambda: client.send(body))
         answer = client.understand(wire.parse, data)
+        note_answer(self._observer, answer)
         instead = sum(run.tokens for run in context.manifest if run.verdict == "sent") + context.summary
         text = strip_summary_tags(answer.view.text)
         tokens = count_message(wire.quote(TAG, text), self._counter)

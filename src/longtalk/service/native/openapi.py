@@ -45,8 +45,15 @@ class ErrorObject(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorDetails
 
 
-def make_document(routes: Iterable[Route[Any, Any]], openai: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
-    """Return the document. `routes` are those of our surface; `openai` are method, path and function of the others."""
+def make_document(
+    routes: Iterable[Route[Any, Any]],
+    openai: Iterable[tuple[str, str, Any]],
+    sockets: Iterable[tuple[str, Any]] = (),
+) -> dict[str, Any]:
+    """Return the document. `routes` are those of our surface; `openai` are method, path and function of the others.
+
+    `sockets` are path and function of each WebSocket, whose path must also have a GET in `openai`.
+    """
     listed = list(routes)
     kinds = [kind for route in listed for kind in (route.query, route.body, route.answer) if _is_struct(kind)]
     schemas, components = msgspec.json.schema_components([*kinds, ErrorObject, TurnEvent], ref_template=_REFERENCE)
@@ -58,6 +65,8 @@ def make_document(routes: Iterable[Route[Any, Any]], openai: Iterable[tuple[str,
     for method, path, endpoint in openai:
         plain = _PARAMETER.sub(r"{\1}", path)
         paths.setdefault(plain, {})[method.lower()] = _describe_openai(method, path, endpoint)
+    for path, endpoint in sockets:
+        _add_socket(paths[path]["get"], endpoint)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -142,6 +151,19 @@ def _describe_openai(method: str, path: str, endpoint: Any) -> dict[str, Any]:
     for status in (*_COMMON, 404, 409, 413, 422, 500, 502):
         operation["responses"][str(status)] = _make_error(status)
     return operation
+
+
+def _add_socket(operation: dict[str, Any], endpoint: Any) -> None:
+    """Describe in the GET operation of a path that it opens a WebSocket. OpenAPI itself has no words for messages."""
+    del operation["responses"]["200"]
+    operation["responses"]["101"] = {"description": _get_phrase(101)}
+    operation["responses"]["426"] = _make_error(426)
+    operation["x-websocket"] = {
+        "description": inspect.cleandoc(endpoint.__doc__ or ""),
+        "client": "One JSON object for each response: the body of `POST` on this path, with `type: response.create`.",
+        "server": "The events of the stream of `POST` on this path, as JSON objects, or one with `type: error`, "
+        "`status` and `error`.",
+    }
 
 
 def _make_path_parameter(name: str) -> dict[str, Any]:

@@ -62,6 +62,13 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     return json_response(result)
 
 
+async def ask_for_upgrade(_: Service, __: Caller, ___: Request) -> Response:
+    """Open a WebSocket for many responses, one after the other. A plain request is told to upgrade."""
+    message = "This path opens a WebSocket. Send `Upgrade: websocket`, or `POST` to make a response."
+    headers = {"upgrade": "websocket", "connection": "upgrade"}
+    raise ApiError(426, message, code="upgrade_required", headers=headers)
+
+
 async def retrieve(service: Service, caller: Caller, request: Request) -> Response:
     """Return a response, or with `stream=true` its events after the number `starting_after`."""
     found = _parse_id(request)
@@ -172,6 +179,7 @@ def _unknown(found: ResponseId) -> ApiError:
 
 ENDPOINTS = (
     ("POST", PATH, create),
+    ("GET", PATH, ask_for_upgrade),
     ("GET", PATH + "/{id}", retrieve),
     ("DELETE", PATH + "/{id}", delete),
     ("POST", PATH + "/{id}/cancel", cancel),
