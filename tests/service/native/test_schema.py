@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from longtalk.service.app import OPENAI_ENDPOINTS, create_app
+from longtalk.service.app import OPENAI_ENDPOINTS, SOCKETS, create_app
 from longtalk.service.native.openapi import make_document
 from longtalk.service.native.table import ROUTES
 from longtalk.service.settings import Settings
@@ -32,7 +32,7 @@ from tests.service.native.conftest import Api
 
 pytestmark = pytest.mark.slow
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-DOCUMENT = make_document(ROUTES, OPENAI_ENDPOINTS)
+DOCUMENT = make_document(ROUTES, OPENAI_ENDPOINTS, SOCKETS)
 EXAMPLES = 12
 
 
