@@ -31,6 +31,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     streaming: bool = True
     tools: bool = True
     structured_output: bool = False
+    images: bool = True
+    """Whether the model can read images, as far as is known. False only where they are certain to be refused."""
     window: int | None = None
     """The maximum number of tokens in a request and its answer together; None if unknown."""
     output_limit: int | None = None

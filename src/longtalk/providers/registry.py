@@ -89,7 +89,9 @@ PROVIDERS: Mapping[str, Address] = {
     "claude-cli": Address(wire="claude-cli", capabilities=_AGENT),
     "gemini-cli": Address(wire="gemini-cli", capabilities=_AGENT),
     "codex-cli": Address(wire="codex-cli", capabilities=_AGENT),
-    "local": Address(capabilities=Capabilities(tools=False, structured_output=True, cache=True, window=4096)),
+    "local": Address(
+        capabilities=Capabilities(tools=False, structured_output=True, images=False, cache=True, window=4096)
+    ),
 }
 
 

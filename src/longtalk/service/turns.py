@@ -33,7 +33,7 @@ from longtalk.transfer.append import append_messages, read_messages
 from longtalk.turn.message import OpenAIToolOutput, ParsedMessage, ToolOutput
 from longtalk.turn.stream import AsyncStream
 from longtalk.wires import HTTP_WIRES, NAMES
-from longtalk.wires.convert import list_lost_content
+from longtalk.wires.convert import has_images, list_lost_content
 from longtalk.wires.entries import view_entry
 
 
@@ -92,6 +92,8 @@ def read_input(order: TurnOrder) -> TurnInput:
         results = tuple(_read_output(each, order) for each in outputs)
         entries = read_messages(said, wire) if said else []
         lost = list_lost_content(entries, order.model.provider.wire)
+        if not order.model.provider.capabilities.images and "images" not in lost and has_images(entries):
+            lost.append("images")
     except InputError as problem:
         raise ApiError(400, str(problem), param=_PARAM[order.wire]) from None
     if lost:

@@ -115,6 +115,12 @@ def list_lost_content(entries: Iterable[Entry], to: Wire) -> list[str]:
     return sorted(found)
 
 
+def has_images(entries: Iterable[Entry]) -> bool:
+    """Return True if one of these entries is a user message with an image."""
+    users = (entry for entry in entries if entry.role == "user" and entry.wire != LONGTALK)
+    return any(isinstance(part, Image) for entry in users for part in _read_parts(entry))
+
+
 def _to_plain_id(name: str) -> str:
     return name if _ID.fullmatch(name) else "call_" + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:24]
 

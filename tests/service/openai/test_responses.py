@@ -342,3 +342,18 @@ def test_tools_in_other_forms_than_functions_are_called_in_theirs(serve: Serve, 
     assert told.output_text == "Done."
     for part in (b"bank__pay", b"+ a line", b"paid", b"patched"):
         assert part in provider.requests[1]
+
+
+@pytest.mark.parametrize("surface", ["responses", "chat"])
+def test_an_image_for_a_model_without_images_is_a_400_that_names_the_field(serve: Serve, surface: str) -> None:
+    client: Any = serve().client()
+    url = "data:image/png;base64,iVBORw0KGgo="
+    with pytest.raises(openai.BadRequestError) as caught:
+        if surface == "responses":
+            content: list[Any] = [{"type": "input_image", "image_url": url, "detail": "auto"}]
+            client.responses.create(model="local:135m", input=[{"role": "user", "content": content}])
+        else:
+            part = {"type": "image_url", "image_url": {"url": url}}
+            client.chat.completions.create(model="local:135m", messages=[{"role": "user", "content": [part]}])
+    assert caught.value.param == ("input" if surface == "responses" else "messages")
+    assert "images" in caught.value.message
