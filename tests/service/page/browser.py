@@ -5,13 +5,15 @@ Whatever it asks of another origin, and each violation of the page's policy for 
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
@@ -46,14 +48,14 @@ class Visit:
         self.context: BrowserContext = browser.new_context(**{"viewport": {"width": 1200, "height": 850}, **settings})
         self.page = self.open()
 
-    def open(self) -> Page:
-        """Open the page in a further tab."""
+    def open(self, url: str = "") -> Page:
+        """Open the page, or one of its addresses, in a further tab."""
         page = self.context.new_page()
         page.set_default_timeout(60_000)
         page.on("request", self._check_origin)
         page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         page.on("console", lambda message: self._check_message(message.text))
-        page.goto(self.url)
+        page.goto(url or self.url)
         return page
 
     def _check_origin(self, request: Any) -> None:
@@ -73,3 +75,29 @@ class Visit:
         """Close all tabs, and complain about what went wrong in them."""
         self.context.close()
         assert self.complaints == []
+
+
+Visits = Callable[..., Visit]
+
+
+def begin(visit: Visits, service: Any, **settings: Any) -> Visit:
+    """Open the page and start a conversation."""
+    one = visit(service, **settings)
+    one.page.get_by_role("button", name="New chat").first.click()
+    one.page.wait_for_url("**#/c/*")
+    return one
+
+
+def answers(page: Page) -> Locator:
+    """Return the answers that a page shows."""
+    return page.get_by_role("article", name="Answer")
+
+
+def find_problems(page: Page) -> list[str]:
+    """Return the serious and critical problems that axe finds on a page, each with an element that has it."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{each['id']}: {json.dumps(each['nodes'][0]['html'])[:200]}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]

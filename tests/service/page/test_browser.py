@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import expect
 
 from longtalk.service.access import AccessKeys
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import AsyncScripted, says
-from tests.service.conftest import Serve, Served
-from tests.service.page.browser import Visit, start_chromium
+from tests.service.conftest import Serve
+from tests.service.page.browser import Visits, answers, begin, find_problems
 from tests.service.test_runs import Waiting
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
-expect.set_options(timeout=60_000)
 ANSWER = "# Bows\n\n| bow | weight |\n|---|---|\n| light | 58 g |\n\n```python\nprint('legato')\n```\n\n- **slow**"
 HOSTILE = (
     '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
@@ -30,37 +25,7 @@ HOSTILE = (
 )
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with start_chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
-    made: list[Visit] = []
-
-    def start(service: Served, **settings: Any) -> Visit:
-        made.append(Visit(chromium, service.url, **settings))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.close()
-
-
-def answers(page: Page) -> Any:
-    return page.get_by_role("article", name="Answer")
-
-
-def begin(visit: Callable[..., Visit], service: Served, **settings: Any) -> Visit:
-    """Open the page and start a conversation."""
-    one = visit(service, **settings)
-    one.page.get_by_role("button", name="New chat").first.click()
-    return one
-
-
-def test_ten_turns_from_an_empty_page(serve: Serve, visit: Callable[..., Visit]) -> None:
+def test_ten_turns_from_an_empty_page(serve: Serve, visit: Visits) -> None:
     one = begin(visit, serve(local=AsyncScripted(*[says(f"Answer {i}.") for i in range(10)])))
     for i in range(10):
         one.say(f"Message {i}.")
@@ -69,7 +34,7 @@ def test_ten_turns_from_an_empty_page(serve: Serve, visit: Callable[..., Visit])
     expect(one.page.get_by_role("article", name="You")).to_have_count(10)
 
 
-def test_markdown_is_rendered_with_tables_and_code(serve: Serve, visit: Callable[..., Visit]) -> None:
+def test_markdown_is_rendered_with_tables_and_code(serve: Serve, visit: Visits) -> None:
     one = begin(visit, serve(local=AsyncScripted(says(ANSWER))))
     one.say("Which bow?")
     expect(one.page.get_by_role("heading", name="Bows")).to_be_visible()
@@ -77,7 +42,7 @@ def test_markdown_is_rendered_with_tables_and_code(serve: Serve, visit: Callable
     expect(one.page.locator("pre code")).to_contain_text("legato")
 
 
-def test_hostile_text_of_a_model_does_nothing(serve: Serve, visit: Callable[..., Visit]) -> None:
+def test_hostile_text_of_a_model_does_nothing(serve: Serve, visit: Visits) -> None:
     one = begin(visit, serve(local=AsyncScripted(says(HOSTILE), says("Fine."))))
     one.say(HOSTILE)
     expect(answers(one.page).first).to_contain_text("harmless")
@@ -88,7 +53,7 @@ def test_hostile_text_of_a_model_does_nothing(serve: Serve, visit: Callable[...,
     assert one.page.locator("a[href^='javascript']").count() == 0
 
 
-def test_an_edited_message_makes_a_branch_that_can_be_switched(serve: Serve, visit: Callable[..., Visit]) -> None:
+def test_an_edited_message_makes_a_branch_that_can_be_switched(serve: Serve, visit: Visits) -> None:
     one = begin(visit, serve(local=AsyncScripted(says("The first."), says("The second."))))
     one.say("One question")
     expect(answers(one.page).first).to_contain_text("The first.")
@@ -101,7 +66,7 @@ def test_an_edited_message_makes_a_branch_that_can_be_switched(serve: Serve, vis
     expect(answers(one.page).first).to_contain_text("The first.")
 
 
-def test_the_inspector_shows_what_was_sent_and_why(serve: Serve, visit: Callable[..., Visit]) -> None:
+def test_the_inspector_shows_what_was_sent_and_why(serve: Serve, visit: Visits) -> None:
     provider = AsyncScripted(says("Hello, Ada."), says("The violin."))
     one = begin(visit, serve(local=provider))
     one.say("I'm Ada. I play the violin.")
@@ -124,7 +89,7 @@ def test_the_inspector_shows_what_was_sent_and_why(serve: Serve, visit: Callable
     expect(panel).to_have_count(0)
 
 
-def test_pins_exclusions_and_notes_are_kept(serve: Serve, visit: Callable[..., Visit]) -> None:
+def test_pins_exclusions_and_notes_are_kept(serve: Serve, visit: Visits) -> None:
     provider = AsyncScripted(says("A secret."), says("Yes."))
     one = begin(visit, serve(local=provider))
     one.say("Tell me one.")
@@ -143,7 +108,7 @@ def test_pins_exclusions_and_notes_are_kept(serve: Serve, visit: Callable[..., V
     expect(answers(one.page).first).to_contain_text("left out")
 
 
-def test_a_conversation_is_renamed_found_and_deleted(serve: Serve, visit: Callable[..., Visit]) -> None:
+def test_a_conversation_is_renamed_found_and_deleted(serve: Serve, visit: Visits) -> None:
     one = begin(visit, serve(local=AsyncScripted(says("Rosin helps."))))
     one.say("My bow slips.")
     expect(answers(one.page).first).to_contain_text("Rosin helps.")
@@ -160,9 +125,7 @@ def test_a_conversation_is_renamed_found_and_deleted(serve: Serve, visit: Callab
     expect(one.page.get_by_role("link", name="Bow trouble")).to_have_count(0)
 
 
-def test_a_reload_in_mid_stream_goes_on_with_the_answer(
-    serve: Serve, visit: Callable[..., Visit], tmp_path: Path
-) -> None:
+def test_a_reload_in_mid_stream_goes_on_with_the_answer(serve: Serve, visit: Visits, tmp_path: Path) -> None:
     provider = Waiting()
     service = serve(local=provider, store=SQLite(tmp_path / "talks.db"))
     one = begin(visit, service)
@@ -175,7 +138,7 @@ def test_a_reload_in_mid_stream_goes_on_with_the_answer(
     expect(one.page.get_by_role("article", name="You")).to_have_count(1)
 
 
-def test_the_sample_shows_months_before_any_model_is_called(serve: Serve, visit: Callable[..., Visit]) -> None:
+def test_the_sample_shows_months_before_any_model_is_called(serve: Serve, visit: Visits) -> None:
     one = visit(serve(local=AsyncScripted()))
     one.page.get_by_role("button", name="Open a sample conversation").click()
     panel = one.page.get_by_role("complementary", name="What the model saw")
@@ -186,9 +149,7 @@ def test_the_sample_shows_months_before_any_model_is_called(serve: Serve, visit:
     expect(panel).to_contain_text("In place of what was removed stands:")
 
 
-def test_a_wrong_memory_is_corrected_revoked_and_led_back_to_its_message(
-    serve: Serve, visit: Callable[..., Visit]
-) -> None:
+def test_a_wrong_memory_is_corrected_revoked_and_led_back_to_its_message(serve: Serve, visit: Visits) -> None:
     service = serve(local=AsyncScripted())
     one = visit(service)
     one.page.get_by_role("button", name="Open a sample conversation").click()
@@ -207,7 +168,7 @@ def test_a_wrong_memory_is_corrected_revoked_and_led_back_to_its_message(
     expect(one.page.locator("article.found")).to_be_visible()
 
 
-def test_costs_are_shown_by_turn_and_compared_by_policy(serve: Serve, visit: Callable[..., Visit]) -> None:
+def test_costs_are_shown_by_turn_and_compared_by_policy(serve: Serve, visit: Visits) -> None:
     one = visit(serve(local=AsyncScripted()))
     one.page.get_by_role("button", name="Open a sample conversation").click()
     one.page.get_by_role("link", name="Costs", exact=True).click()
@@ -220,7 +181,7 @@ def test_costs_are_shown_by_turn_and_compared_by_policy(serve: Serve, visit: Cal
     expect(one.page.get_by_role("columnheader", name="Day")).to_be_visible()
 
 
-def test_two_tabs_on_one_conversation_agree(serve: Serve, visit: Callable[..., Visit]) -> None:
+def test_two_tabs_on_one_conversation_agree(serve: Serve, visit: Visits) -> None:
     one = begin(visit, serve(local=AsyncScripted(says("Seen by both."))))
     one.page.wait_for_url("**#/c/*")
     other = one.context.new_page()
@@ -230,7 +191,7 @@ def test_two_tabs_on_one_conversation_agree(serve: Serve, visit: Callable[..., V
     expect(answers(other).first).to_contain_text("Seen by both.")
 
 
-def test_a_key_signs_in_and_out(serve: Serve, visit: Callable[..., Visit]) -> None:
+def test_a_key_signs_in_and_out(serve: Serve, visit: Visits) -> None:
     service = serve(local=AsyncScripted(says("Welcome.")))
     key, _ = AccessKeys(service.service.storage).add("browser", owner="ada")
     one = visit(service)
@@ -248,7 +209,7 @@ def test_a_key_signs_in_and_out(serve: Serve, visit: Callable[..., Visit]) -> No
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_serious_problem(serve: Serve, visit: Callable[..., Visit], scheme: str) -> None:
+def test_axe_finds_no_serious_problem(serve: Serve, visit: Visits, scheme: str) -> None:
     one = begin(visit, serve(local=AsyncScripted(says(ANSWER))), color_scheme=scheme)
     one.say("Which bow?")
     expect(one.page.get_by_role("heading", name="Bows")).to_be_visible()
@@ -259,13 +220,3 @@ def test_axe_finds_no_serious_problem(serve: Serve, visit: Callable[..., Visit],
     one.page.set_viewport_size({"width": 390, "height": 800})
     views.append(find_problems(one.page))
     assert views == [[], [], []]
-
-
-def find_problems(page: Page) -> list[str]:
-    """Return the serious and critical problems that axe finds on a page, each with an element that has it."""
-    found = Axe().run(page).response["violations"]
-    return [
-        f"{each['id']}: {json.dumps(each['nodes'][0]['html'])[:200]}"
-        for each in found
-        if each["impact"] in ("serious", "critical")
-    ]
