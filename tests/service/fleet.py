@@ -93,6 +93,10 @@ class Balancer:
                 else:
                     client.close()
 
+    def add(self, port: int) -> None:
+        """Send connections to a further process too."""
+        self._ports.append(port)
+
     def close(self) -> None:
         self._listener.close()
 
@@ -108,20 +112,34 @@ def _relay(client: socket.socket, server: socket.socket) -> None:
                 (server if source is client else client).sendall(data)
 
 
+def _read_port(child: subprocess.Popen[str]) -> int:
+    """Return the port of a process that has printed its address."""
+    assert child.stdout is not None
+    return int(re.findall(r":(\d+)$", child.stdout.readline().strip())[0])
+
+
 class Fleet:
     """Some processes of the service on one store, behind a balancer."""
 
     def __init__(self, store: str, provider: Provider, count: int) -> None:
-        command = [sys.executable, "-m", "tests.service.fleet", store, provider.url]
-        self._processes = {}
-        for child in [
-            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent(signal.SIGKILL))
-            for _ in range(count)
-        ]:
-            assert child.stdout is not None
-            self._processes[int(re.findall(r":(\d+)$", child.stdout.readline().strip())[0])] = child
+        self._command = [sys.executable, "-m", "tests.service.fleet", store, provider.url]
+        self._processes: dict[int, subprocess.Popen[str]] = {}
+        for child in [self._spawn() for _ in range(count)]:
+            self._processes[_read_port(child)] = child
         self.balancer = Balancer(list(self._processes))
         self.url = self.balancer.url
+
+    def _spawn(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent(signal.SIGKILL)
+        )
+
+    def start(self) -> None:
+        """Start a further process, which takes connections from now on."""
+        child = self._spawn()
+        port = _read_port(child)
+        self._processes[port] = child
+        self.balancer.add(port)
 
     def kill(self, port: int) -> None:
         """Kill the process that listens on a port."""

@@ -61,6 +61,27 @@ async function* readEvents(response) {
   }
 }
 
+// Call `stop` when a connection can't be trusted any more: the network has gone, or the tab has slept for long. Return a
+// function that ends this.
+function watchNetwork(stop) {
+  let hidden = document.hidden ? Date.now() : Infinity;
+  const look = () => {
+    if (document.hidden) hidden = Date.now();
+    else if (Date.now() - hidden > 30000) stop();
+  };
+  addEventListener("offline", stop);
+  document.addEventListener("visibilitychange", look);
+  return () => { removeEventListener("offline", stop); document.removeEventListener("visibilitychange", look); };
+}
+
+// Wait some milliseconds, or until the network is back.
+async function pauseUntilOnline(ms) {
+  let back;
+  const online = new Promise((done) => { back = done; addEventListener("online", done, { once: true }); });
+  await Promise.race([online, pause(ms)]);
+  removeEventListener("online", back);
+}
+
 // Yield the events of a turn to its end. A lost connection is taken up again after the last event that has arrived:
 // by the turn's id, or before that is known by the same request with the same Idempotency-Key.
 export async function* followTurn(conversation, { body, turn, branch = "main", signal, onLost = () => {} }) {
@@ -68,14 +89,19 @@ export async function* followTurn(conversation, { body, turn, branch = "main", s
   let after = -1;
   let wait = 500;
   for (;;) {
+    const connection = new AbortController();
+    const stop = () => connection.abort();
+    const unwatch = watchNetwork(stop);
+    signal?.addEventListener("abort", stop, { once: true });
+    if (signal?.aborted) stop();
     try {
       const response = turn
-        ? await request(`${base}${one(conversation)}/turns/${encodeURIComponent(turn)}/events`, { query: { after, branch }, signal })
+        ? await request(`${base}${one(conversation)}/turns/${encodeURIComponent(turn)}/events`, { query: { after, branch }, signal: connection.signal })
         : await request(`${base}${one(conversation)}/turns`, {
-            method: "POST", body: { ...body, stream: true }, headers: { "idempotency-key": key }, signal });
+            method: "POST", body: { ...body, stream: true }, headers: { "idempotency-key": key }, signal: connection.signal });
+      onLost(false);
       for await (const [number, event] of readEvents(response)) {
         if (number <= after) continue;
-        onLost(false);
         [after, wait] = [number, 500];
         if (event.type === "started") [turn, branch] = [event.turn, event.branch || branch];
         yield event;
@@ -84,9 +110,12 @@ export async function* followTurn(conversation, { body, turn, branch = "main", s
     } catch (error) {
       if (signal?.aborted || (error instanceof ApiError && error.status < 500)) throw error;
       if (error instanceof ApiError && !turn && error.code !== "interrupted") throw error;
+    } finally {
+      unwatch();
+      signal?.removeEventListener("abort", stop);
     }
     onLost(true);
-    await pause(wait);
+    await pauseUntilOnline(wait);
     wait = Math.min(wait * 2, 8000);
   }
 }

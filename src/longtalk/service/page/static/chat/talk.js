@@ -74,7 +74,7 @@ export class Talk {
         else if (event.type === "tool_call") live.calls.push(event);
         else if (event.type === "done" && event.turn.cost !== null) {
           this.store.set((now) => ({ costs: { ...now.costs, [event.turn.id]: event.turn.cost } }));
-        } else if (event.type === "error") problem = { message: event.error.message, order, started: true };
+        } else if (event.type === "error") problem = { message: event.error.message, code: event.error.code, order, started: true };
         draw();
       }
     } catch (error) {
@@ -82,7 +82,11 @@ export class Talk {
     }
     if (this.aborter.signal.aborted) return;
     await this.load().catch(() => {});
-    this.store.set({ live: null, lost: false, problem });
+    // The service was started again in mid-answer: the tab that asked goes on by itself, once.
+    if (problem?.code === "interrupted" && order.body && !order.again) {
+      return this.follow({ ...order, turn: undefined, again: true, body: { ...this.choice, branch: this.store.get().branch, message: null } });
+    }
+    this.store.set({ live: null, lost: false, problem: problem?.code === "interrupted" ? null : problem });
     await this.nameIt().catch(() => {});
     announce(this.id);
   }
@@ -119,6 +123,7 @@ export class Talk {
   async mark(kind, entry, on) {
     const { branch } = this.store.get();
     this.store.set(await (on ? api.put : api.remove)(`${this.path}/${kind}/${entry}`, { branch }));
+    announce(this.id);
   }
 
   async estimate(body) {
