@@ -42,7 +42,7 @@ def test_a_request_is_a_line_with_its_id(serve: Serve, caplog: pytest.LogCapture
 
 def test_every_answer_has_an_id_also_an_error(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     served = serve()
-    paths = ("/healthz", "/nothing", "/v1/models/none", "/v1/responses")
+    paths = ("/healthz", "/nothing", "/v1/models/none", "/v1/chat/completions")
     ids = [httpx2.get(served.url + path).headers["x-request-id"] for path in paths]
     assert len(set(ids)) == 4
     lines = read(caplog, served)

@@ -6,9 +6,11 @@ Whatever it asks of another origin, and each violation of the page's policy for 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -33,8 +35,10 @@ def start_chromium() -> Iterator[Browser]:
     path = next((found for name in NAMES if (found := shutil.which(name))), None)
     if path is None:
         pytest.skip("no Chromium on this machine: `make browser` installs it")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+    # Chromium keeps reports of crashes in this folder, whatever its profile is.
+    with TemporaryDirectory() as folder, sync_playwright() as playwright:
+        environment: dict[str, str | float | bool] = {**os.environ, "XDG_CONFIG_HOME": folder}
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS), env=environment)
         yield browser
         browser.close()
 
