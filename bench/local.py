@@ -77,10 +77,10 @@ FACTS = (
 )
 BETWEEN = "Please wish me a nice day."
 SMALL_TALK = (
-    "Name a river in France.",
-    "Give me a word that rhymes with cat.",
-    "What is a good breakfast?",
-    "Name two planets.",
+    "Tell me about rivers in France, in five sentences.",
+    "Write a short poem of eight lines about cats.",
+    "What is a good breakfast? Give me a recipe.",
+    "Tell me about two planets, in five sentences.",
 )
 GOALS = {
     "1.5b": {"facts": 38, "right person": 32, "tools": 5, "facts in the brief": 8, "answers with Memory": 8},

@@ -8,7 +8,7 @@ has a summary written, asks the provider for its session, and searches the histo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -58,6 +58,8 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     """
     answers_json: bool = False
     """Whether the answer must consist of JSON alone, so that it can't end with a card."""
+    cards: Literal["answer", "request", "none"] = "answer"
+    """How the model writes memory cards: at the end of its answers, in requests of their own, or not at all."""
 
 
 class TurnAdditions(msgspec.Struct, frozen=True):
@@ -264,9 +266,9 @@ def _choose_additions(
     transcript: Transcript, keeper: BriefKeeper, plan: Plan, terms: Terms, recipient: Recipient
 ) -> TurnAdditions:
     asks, card, mode = "", plan.card, choose_capture_mode(keeper, plan.epoch, recipient)
-    if recipient.answers_json and mode == "sentinel":
+    if recipient.cards == "none" or (recipient.cards == "answer" and recipient.answers_json and mode == "sentinel"):
         card = ""
-    if card:
+    if card and recipient.cards == "answer":
         catch_up, instruction = card == "catch_up", keeper.instruction
         asks = capture.render_card_request(keeper.brief, mode, catch_up=catch_up, instruction=instruction)
     sent_data = [suffix.data for suffix in list_kept_suffixes(transcript, plan.epoch.current)]

@@ -25,7 +25,7 @@ logger = logging.getLogger("longtalk")
 logger.addHandler(logging.NullHandler())
 
 INTERRUPTED = "interrupted"
-Kind: TypeAlias = Literal["turn", "model_call", "tool_run", "epoch", "summary", "retry"]
+Kind: TypeAlias = Literal["turn", "model_call", "tool_run", "epoch", "summary", "card", "retry"]
 
 
 class ObservedMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +144,7 @@ class Observer:
         if problem is not None:
             self.end_call(find_usage() if find_usage is not None else None, error=name_error(problem))
 
-    def begin_call(self, kind: Literal["model_call", "summary"] = "model_call") -> None:
+    def begin_call(self, kind: Literal["model_call", "summary", "card"] = "model_call") -> None:
         """Note the start of a model call."""
         self._kind = kind
         self._calls += 1

@@ -12,7 +12,7 @@ protocols, because a provider without secrets does not need it.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -33,6 +33,12 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     structured_output: bool = False
     images: bool = True
     """Whether the model can read images, as far as is known. False only where they are certain to be refused."""
+    cards: Literal["answer", "request", "none"] = "answer"
+    """How `Memory` gets memory cards from the model.
+
+    A model can end its answers with them ("answer"). A small model writes them in a request of its own that is bound to
+    a JSON schema ("request"). A model that makes up facts is not asked for any ("none").
+    """
     window: int | None = None
     """The maximum number of tokens in a request and its answer together; None if unknown."""
     output_limit: int | None = None

@@ -82,8 +82,8 @@ class Draft(msgspec.Struct, frozen=True):
     """The context of the last request; None before the first request."""
     prices: Prices | None = None
     """The prices of a model call; None if they are unknown."""
-    summary_calls: int = 0
-    """The number of model calls of this turn that wrote a summary."""
+    side_calls: int = 0
+    """The number of model calls of this turn that wrote a summary or a memory card."""
     settings: TurnSettings | None = None
     """How the turn is held, if a store keeps that; None otherwise."""
     sent: tuple[SentCall, ...] = ()
@@ -118,7 +118,7 @@ class Draft(msgspec.Struct, frozen=True):
         calls = [self.wire.read_usage(raw) for raw in self.turn.usage]
         own = [entry for entry in self.transcript.fresh if entry.turn == self.turn.id]
         answers = sum(entry.role == "assistant" for entry in own)
-        if not calls or len(calls) < answers + self.summary_calls or not all(call.input for call in calls):
+        if not calls or len(calls) < answers + self.side_calls or not all(call.input for call in calls):
             return None
         return prices.add_costs(prices.cost(call, self.prices) for call in calls)
 
@@ -190,12 +190,12 @@ class Draft(msgspec.Struct, frozen=True):
         """Return the draft without the record of a provider's session that can't be resumed."""
         return msgspec.structs.replace(self, transcript=drop(self.transcript, session_key))
 
-    def add_summary_call(self, usage: bytes | None) -> Draft:
-        """Return the draft with one more summary call, and its usage if the provider reported it."""
+    def add_side_call(self, usage: bytes | None) -> Draft:
+        """Return the draft with one more call for a summary or a card, and its usage if the provider reported it."""
         more = () if usage is None else (usage,)
         turn = msgspec.structs.replace(self.turn, usage=(*self.turn.usage, *more))
         transcript = self.transcript.add(turn=turn)
-        return msgspec.structs.replace(self, turn=turn, transcript=transcript, summary_calls=self.summary_calls + 1)
+        return msgspec.structs.replace(self, turn=turn, transcript=transcript, side_calls=self.side_calls + 1)
 
     def begin_call(self, call: ToolCallView) -> Draft:
         return msgspec.structs.replace(self, started=self.started | {call.id})

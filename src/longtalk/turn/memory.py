@@ -91,6 +91,12 @@ class AsyncTurnMemory:
             return draft
         self._requested = prepared.plan.epoch
         draft = msgspec.structs.replace(draft, added=prepared.added)
+        if self._recipient.cards == "none":
+            text = (
+                f"{draft.turn.model} is too small to write memory cards, so nothing is added to the brief: Memory uses "
+                "outlines and recall alone. Use a larger model, such as local:1.5b, to keep a brief."
+            )
+            draft = report_once(draft, Notice("no_cards", text), about=draft.turn.model)
         config = prepared.recalls
         if config is None:
             return draft
@@ -128,6 +134,25 @@ class AsyncTurnMemory:
             return draft
         transcript, card_received = capture.apply_cards(
             draft.transcript, cards, keeper.brief, draft.counter, requested=_get_requested_card(draft), at=now()
+        )
+        return self._replace_transcript(draft, transcript, card_received=card_received)
+
+    def needs_card_request(self, draft: Draft) -> bool:
+        """Return True if a card has to be requested after the answer, because this model can't add it there."""
+        added = draft.added
+        return self._recipient.cards == "request" and added is not None and bool(added.card) and not added.card_received
+
+    def apply_card(self, draft: Draft, content: str) -> Draft:
+        """Return the draft with a card that the model wrote in a request of its own applied to the brief."""
+        if self._keeper is None:
+            return draft
+        transcript, card_received = capture.apply_cards(
+            draft.transcript,
+            [content],
+            self._keeper.brief,
+            draft.counter,
+            requested=_get_requested_card(draft),
+            at=now(),
         )
         return self._replace_transcript(draft, transcript, card_received=card_received)
 

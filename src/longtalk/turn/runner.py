@@ -218,6 +218,8 @@ class AsyncTurnRunner(Generic[R]):
                 await run_shielded(results.aclose)
             waiting = progress.draft.open_calls()
         # With open calls, the exchange goes on in the next turn: nothing of it may be left out, and a card may come.
+        if not waiting:
+            await self._requests.request_card()
         draft = progress.draft if waiting else self._memory.count_card_request(progress.draft)
         progress.draft = draft.finish("complete")
         later_summary = None if waiting else self._requests.plan_next_turn(background=self.session.is_stored)

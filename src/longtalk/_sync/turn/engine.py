@@ -211,9 +211,10 @@ class Engine:
         recipient = Recipient(
             preamble=preamble,
             reader=f"{provider.account} {provider.model}",
-            calls_tools=provider.capabilities.tools and capture.TOOL_NAME not in toolbox.names,
+            calls_tools=_can_update_memory(provider, toolbox),
             keeps_conversation=keeps_conversation,
             answers_json=output is not None,
+            cards=provider.capabilities.cards,
         )
         return TurnRunner(
             draft,
@@ -293,6 +294,12 @@ class Engine:
                 "them out."
             )
         return dict(options or {})
+
+
+def _can_update_memory(provider: Provider, tools: Toolbox) -> bool:
+    """Return True if the model can report lines for the brief by calling a tool."""
+    can = provider.capabilities
+    return can.tools and can.cards == "answer" and capture.TOOL_NAME not in tools.names
 
 
 def check_choice(name: str, value: object, *allowed: str) -> None:

@@ -22,6 +22,7 @@ from longtalk.providers.base import Provider, StatefulProvider, explain_unknown_
 from longtalk.tokens import count_preamble
 from longtalk.transcript.transcript import now
 from longtalk.turn import learned, provider_sessions, summary_claims
+from longtalk._sync.turn.card_request import ask_for_card
 from longtalk._sync.turn.memory import TurnMemory
 from longtalk._sync.turn.progress import TurnProgress
 from longtalk.turn.provider_sessions import ProviderSession
@@ -99,6 +100,22 @@ class RequestBuilder:
             self._write_summary(self._make_summarizer(prepared, quirks))
             prepared = self._prepare(quirks, forced=True)
         return prepared.plan.epoch
+
+    def request_card(self) -> None:
+        """If this turn needs a memory card that the model can't add to its answer, request it and update the brief."""
+        draft, keeper = self._progress.draft, self._rules.keeper
+        if keeper is None or not self._memory.needs_card_request(draft):
+            return
+        answer = ask_for_card(
+            draft.transcript,
+            keeper.brief,
+            provider=self._provider,
+            options=self._options,
+            quirks=learned.read_quirks(draft.transcript, self._provider.label),
+            observer=self._observer,
+        )
+        draft = draft.add_side_call(answer.usage) if answer.was_sent else draft
+        self._progress.draft = self._memory.apply_card(draft, answer.content) if answer.content else draft
 
     def plan_next_turn(self, *, background: bool) -> tuple[Summarizer, SummaryClaim] | None:
         """Begin a new epoch now, after the answer, if the next turn would have to begin one anyway.
@@ -232,7 +249,7 @@ class RequestBuilder:
         outcome = summarizer.ask()
         draft = self._progress.draft
         if summarizer.request.write is None:
-            draft = draft.add_summary_call(outcome.usage)
+            draft = draft.add_side_call(outcome.usage)
         transcript = summary_claims.record_outcome(draft.transcript, outcome.problem, reported=True)
         if outcome.summary is not None:
             transcript = record_summary(transcript, outcome.summary, outcome.last)

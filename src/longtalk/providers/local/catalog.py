@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from longtalk.errors import InputError
 from longtalk.providers.local.folder import weights_folder
@@ -34,10 +34,12 @@ class LocalModel(NamedTuple):
     """The longest answer, unless the request says otherwise: small models often don't stop by themselves."""
     tools: bool = False
     """Whether the model calls tools reliably enough to be given any."""
+    cards: Literal["request", "none"] = "none"
+    """How the model writes memory cards: see `Capabilities.cards`. The smallest ones make up facts."""
 
 
 MODELS = {
-    "1.5b": LocalModel("1.5b", "Qwen2.5-Coder-1.5B", 1_117_320_768, _PERSON, 1024, tools=True),
+    "1.5b": LocalModel("1.5b", "Qwen2.5-Coder-1.5B", 1_117_320_768, _PERSON, 1024, tools=True, cards="request"),
     "0.5b": LocalModel(
         "0.5b",
         "Qwen2.5-Coder-0.5B",

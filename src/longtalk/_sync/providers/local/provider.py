@@ -31,8 +31,10 @@ class Local:
         self.wire = resolved.wire
         built_in = find_model(resolved.model)
         self.capabilities = resolved.capabilities
-        if built_in is not None and built_in.tools:
-            self.capabilities = msgspec.structs.replace(resolved.capabilities, tools=True)
+        if built_in is not None:
+            self.capabilities = msgspec.structs.replace(
+                resolved.capabilities, tools=built_in.tools, cards=built_in.cards
+            )
         self.account = "local"
         # Small models answer best without chance, and often don't stop by themselves.
         self.defaults: Mapping[str, Any] = (
