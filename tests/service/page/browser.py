@@ -78,7 +78,7 @@ class Visit:
     def close(self) -> None:
         """Close all tabs, and complain about what went wrong in them."""
         self.context.close()
-        assert self.complaints == []
+        assert not self.complaints, self.complaints
 
 
 Visits = Callable[..., Visit]

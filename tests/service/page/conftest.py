@@ -13,9 +13,10 @@ from tests.service.page.browser import Visit, Visits, start_chromium
 expect.set_options(timeout=60_000)
 
 
-@pytest.fixture(scope="session")
+# Playwright keeps an event loop running in this thread, in which other tests could not start one.
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Start one Chromium for all tests of a process."""
+    """Start one Chromium for all tests of a file."""
     with start_chromium() as browser:
         yield browser
 
