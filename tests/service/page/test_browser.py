@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,22 @@ def test_a_key_signs_in_and_out(serve: Serve, visit: Visits) -> None:
     one.page.goto(service.url + "/#/settings")
     one.page.get_by_role("button", name="Sign out").click()
     expect(one.page.get_by_label("Access key")).to_be_visible()
+
+
+def test_signing_out_while_requests_are_under_way_shows_no_error(serve: Serve, visit: Visits) -> None:
+    service = serve(local=AsyncScripted(says("Welcome.")))
+    key, _ = AccessKeys(service.service.storage).add("browser", owner="ada")
+    one = visit(service)
+    one.page.get_by_label("Access key").fill(key)
+    one.page.get_by_role("button", name="Sign in").click()
+    one.page.get_by_role("button", name="New chat").first.click()
+    one.page.route("**/longtalk/v1/**", lambda route: (time.sleep(0.25), route.continue_()))
+    one.say("Hello!")
+    expect(answers(one.page).first).to_contain_text("Welcome.")
+    one.page.goto(service.url + "/#/settings")
+    one.page.get_by_role("button", name="Sign out").click()
+    expect(one.page.get_by_label("Access key")).to_be_visible()
+    one.page.wait_for_timeout(1_500)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

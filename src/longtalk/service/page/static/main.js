@@ -19,6 +19,13 @@ async function start() {
   }
 }
 
+// Requests may be under way when the visitor signs out, or when the key expires.
+addEventListener("unhandledrejection", (event) => {
+  if (event.reason?.status !== 401) return;
+  event.preventDefault();
+  app.set({ signedOut: true });
+});
+
 async function openSample() {
   const { conversations } = await api.post("/sample");
   await loadList();
