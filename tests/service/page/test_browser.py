@@ -113,17 +113,60 @@ def test_a_conversation_is_renamed_found_and_deleted(serve: Serve, visit: Visits
     one = begin(visit, serve(local=AsyncScripted(says("Rosin helps."))))
     one.say("My bow slips.")
     expect(answers(one.page).first).to_contain_text("Rosin helps.")
-    one.page.on("dialog", lambda dialog: dialog.accept("Bow trouble"))
+    expect(one.page.get_by_role("link", name="My bow slips.")).to_be_visible()
     menu = one.page.get_by_label("Actions of this conversation").first
     menu.click()
     one.page.get_by_role("button", name="Rename").click()
+    dialog = one.page.get_by_role("dialog", name="Rename “My bow slips.”")
+    expect(dialog.get_by_label("Title")).to_be_focused()
+    dialog.get_by_label("Title").fill("Bow trouble")
+    dialog.get_by_role("button", name="Rename").click()
     expect(one.page.get_by_role("link", name="Bow trouble")).to_be_visible()
     one.page.get_by_label("Search conversations").fill("slips")
     expect(one.page.get_by_role("navigation", name="Conversations")).to_contain_text("slips")
     one.page.get_by_label("Search conversations").fill("")
     one.page.get_by_label("Actions of this conversation").first.click()
     one.page.get_by_role("button", name="Delete").click()
+    one.page.get_by_role("dialog", name="Delete “Bow trouble”?").get_by_role("button", name="Delete").click()
     expect(one.page.get_by_role("link", name="Bow trouble")).to_have_count(0)
+
+
+def test_a_dialog_that_is_left_changes_nothing_and_returns_the_focus(serve: Serve, visit: Visits) -> None:
+    one = begin(visit, serve(local=AsyncScripted(says("Rosin helps."))))
+    one.say("My bow slips.")
+    expect(answers(one.page).first).to_contain_text("Rosin helps.")
+    one.page.get_by_role("link", name="What the model saw").first.click()
+    panel = one.page.get_by_role("complementary", name="What the model saw")
+    expect(one.page.get_by_role("link", name="My bow slips.")).to_be_visible()
+    menu = one.page.get_by_label("Actions of this conversation").first
+    for leave in (
+        lambda: one.page.keyboard.press("Escape"),
+        lambda: one.page.get_by_role("button", name="Cancel").click(),
+        lambda: one.page.mouse.click(5, 5),
+    ):
+        menu.click()
+        one.page.get_by_role("button", name="Delete").click()
+        dialog = one.page.get_by_role("dialog", name="Delete “My bow slips.”?")
+        expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+        leave()
+        expect(dialog).to_have_count(0)
+        expect(menu).to_be_focused()
+    expect(panel).to_be_visible()
+    expect(one.page.get_by_role("link", name="My bow slips.")).to_be_visible()
+
+
+def test_an_import_says_how_it_went(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    field = one.page.get_by_label("Import a file")
+    field.set_input_files({"name": "notes.txt", "mimeType": "text/plain", "buffer": b"not a conversation"})
+    alert = one.page.get_by_role("alert")
+    expect(alert).to_be_visible()
+    assert find_problems(one.page) == []
+    alert.get_by_role("button", name="Close").click()
+    expect(alert).to_have_count(0)
+    messages = b'[{"role": "user", "content": "Which rosin?"}, {"role": "assistant", "content": "A light one."}]'
+    field.set_input_files({"name": "talk.json", "mimeType": "application/json", "buffer": messages})
+    expect(one.page.get_by_role("status").filter(has_text="Imported.")).to_be_visible()
 
 
 def test_a_reload_in_mid_stream_goes_on_with_the_answer(serve: Serve, visit: Visits, tmp_path: Path) -> None:
@@ -161,8 +204,9 @@ def test_a_wrong_memory_is_corrected_revoked_and_led_back_to_its_message(serve: 
     one.page.get_by_role("textbox", name="Edit “Plays a borrowed cello”").fill("Plays a borrowed violin")
     one.page.get_by_role("button", name="Save").click()
     expect(one.page.get_by_role("button", name="Edit “Plays a borrowed violin”")).to_be_visible()
-    one.page.on("dialog", lambda dialog: dialog.accept())
     one.page.get_by_role("button", name="Revoke “Plays a borrowed violin”").click()
+    dialog = one.page.get_by_role("dialog", name="Revoke “Plays a borrowed violin”?")
+    dialog.get_by_role("button", name="Revoke").click()
     expect(one.page.get_by_role("button", name="Edit “Plays a borrowed violin”")).to_have_count(0)
     assert find_problems(one.page) == []
     one.page.get_by_role("link", name="Source of").first.click()
@@ -236,4 +280,11 @@ def test_axe_finds_no_serious_problem(serve: Serve, visit: Visits, scheme: str) 
     views.append(find_problems(one.page))
     one.page.set_viewport_size({"width": 390, "height": 800})
     views.append(find_problems(one.page))
-    assert views == [[], [], []]
+    one.page.set_viewport_size({"width": 1200, "height": 850})
+    for action in ("Rename", "Delete"):
+        one.page.get_by_label("Actions of this conversation").first.click()
+        one.page.get_by_role("button", name=action).click()
+        expect(one.page.get_by_role("dialog")).to_be_visible()
+        views.append(find_problems(one.page))
+        one.page.keyboard.press("Escape")
+    assert views == [[]] * 5

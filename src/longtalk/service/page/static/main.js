@@ -3,6 +3,7 @@ import { html, render, useEffect, useState } from "./ui.js";
 import { t } from "./strings.js";
 import * as api from "./api.js";
 import { app, useStore } from "./store.js";
+import { Dialogs, report } from "./dialogs.js";
 import { List, begin, importFile, loadList } from "./list/list.js";
 import { Chat } from "./chat/chat.js";
 import { Memory } from "./memory/memory.js";
@@ -101,7 +102,7 @@ function Shell() {
     const drop = (event) => {
       event.preventDefault();
       const file = event.dataTransfer?.files[0];
-      if (event.type === "drop" && file) importFile(file).catch((error) => alert(error.message));
+      if (event.type === "drop" && file) importFile(file);
     };
     addEventListener("hashchange", go);
     addEventListener("keydown", key);
@@ -115,7 +116,7 @@ function Shell() {
     <nav aria-label=${t("menu")}>
       <${List} current=${route.id} onClose=${() => setOpen(false)} />
       <div class="foot">
-        <label class="button">${t("import")}<input class="sr" type="file" aria-label=${t("import")} onChange=${(e) => importFile(e.target.files[0]).catch((error) => alert(error.message))} /></label>
+        <label class="button">${t("import")}<input class="sr" type="file" aria-label=${t("import")} onChange=${(e) => { importFile(e.target.files[0]); e.target.value = ""; }} /></label>
         <button onClick=${switchTheme}>${t("theme")}</button>
         <a class="button" href="#/money" onClick=${() => setOpen(false)}>${t("costsOfAll")}</a>
         ${health?.key && html`<a class="button" href="#/settings">${t("keys")}</a>`}
@@ -127,9 +128,9 @@ function Shell() {
       ${route.kind === "c" ? html`<${Conversation} ...${route} />`
         : route.kind === "money" ? html`<${Money} conversation=${null} />`
         : route.kind === "settings" ? html`<${Settings} />`
-        : html`<div class="center"><h1 class="hello">${t("empty")}</h1><button class="primary" onClick=${begin}>${t("newChat")}</button>
-          <p class="quiet">${t("sampleHelp")}</p><button onClick=${openSample}>${t("openSample")}</button></div>`}
-    </main></div>`;
+        : html`<div class="center"><h1 class="hello">${t("empty")}</h1><button class="primary" onClick=${() => begin().catch(report)}>${t("newChat")}</button>
+          <p class="quiet">${t("sampleHelp")}</p><button onClick=${() => openSample().catch(report)}>${t("openSample")}</button></div>`}
+    </main></div><${Dialogs} />`;
 }
 
 const theme = localStorage.getItem("theme");

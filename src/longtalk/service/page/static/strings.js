@@ -1,7 +1,8 @@
 // All texts of the page. A translation is a copy of this file.
 export const strings = {
   newChat: "New chat", search: "Search conversations", untitled: "Untitled", rename: "Rename", delete: "Delete",
-  deleteSure: "Delete “{title}” for good? Export it first if you may need it.", export: "Export", import: "Import a file",
+  deleteTitle: "Delete “{title}”?", deleteSure: "It is deleted for good. Export it first if you may need it.",
+  renameTitle: "Rename “{title}”", titleField: "Title", export: "Export", import: "Import a file",
   imported: "Imported.", theme: "Light or dark", keys: "Access keys", signOut: "Sign out", revoke: "Revoke", thisKey: "this one",
   signIn: "Sign in", accessKey: "Access key", signInHelp: "Make a key on the server: longtalk keys add NAME",
   message: "Message", send: "Send", stop: "Stop", attach: "Attach an image", removeImage: "Remove image", note: "Add as note",
@@ -40,7 +41,7 @@ export const strings = {
   emptyBrief: "Nothing is remembered yet. Lines appear as the conversation goes on, or add one yourself.",
   removedLines: "Removed lines ({count})", briefAsSent: "The brief as it is sent", stated: "Stated {day}", seen: "last {day}",
   source: "source", sourceOf: "Source of “{text}”", byHand: "added by hand", editLine: "Edit “{text}”", revokeLine: "Revoke “{text}”",
-  revokeHelp: "Remove it for good: the model can't add it again", revokeSure: "Revoke “{text}”? The model can't add it again.",
+  revokeHelp: "Remove it for good: the model can't add it again", revokeTitle: "Revoke “{text}”?", revokeSure: "The model can't add it again.",
   lineField: "Field", lineText: "Something to remember", addLine: "Add", replacesLine: "This field holds one line: the new one replaces it.",
   pinnedTitle: "Pinned messages", pinnedHelp: "Sent with every request.", leftOutTitle: "Messages left out",
   leftOutHelp: "Never sent, but kept in the history.", earlierMessage: "An earlier message", topics: "Topics over time", noWords: "Small talk",

@@ -3,6 +3,7 @@ import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { app, useStore } from "../store.js";
+import { ask, notify, report } from "../dialogs.js";
 import { announce, onOthers } from "../chat/talk.js";
 
 export async function loadList() {
@@ -16,13 +17,44 @@ export async function begin() {
   location.hash = "#/c/" + encodeURIComponent(made.id);
 }
 
+// Import a file, or say why it can't be imported.
 export async function importFile(file) {
-  await api.post("/import", file);
-  await loadList();
-  announce("");
+  if (!file) return;
+  try {
+    await api.post("/import", file);
+    await loadList();
+    announce("");
+    notify(t("imported"));
+  } catch (error) {
+    report(error);
+  }
 }
 
-const nameOf = (each) => each.title || t("untitled");
+export async function renameOne(each) {
+  const title = await ask({ title: t("renameTitle", { title: nameOf(each) }), field: t("titleField"), value: each.title, action: t("rename") });
+  if (title === null) return;
+  await api.patch(api.one(each.id), { title });
+  await loadList();
+  announce(each.id);
+}
+
+export async function deleteOne(each, current) {
+  if (!await ask({ title: t("deleteTitle", { title: nameOf(each) }), text: t("deleteSure"), action: t("delete"), danger: true })) return;
+  await api.remove(api.one(each.id));
+  await loadList();
+  announce(each.id);
+  if (each.id === current) location.hash = "#/";
+}
+
+export async function exportOne(each, format) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await api.download(api.one(each.id) + "/export", { format }));
+  link.download = `${each.id}.${format}`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+export const nameOf = (each) => each.title || t("untitled");
 
 export function List({ current, onClose }) {
   const { conversations } = useStore(app);
@@ -37,26 +69,11 @@ export function List({ current, onClose }) {
     }, 150);
     return () => { stale = true; clearTimeout(later); };
   }, [words]);
-  const rename = async (each) => {
-    const title = prompt(t("rename"), each.title);
-    if (title === null) return;
-    await api.patch(api.one(each.id), { title });
-    await loadList();
-    announce(each.id);
-  };
-  const drop = async (each) => {
-    if (!confirm(t("deleteSure", { title: nameOf(each) }))) return;
-    await api.remove(api.one(each.id));
-    await loadList();
-    announce(each.id);
-    if (each.id === current) location.hash = "#/";
-  };
-  const save = async (each, format) => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(await api.download(api.one(each.id) + "/export", { format }));
-    link.download = `${each.id}.${format}`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  // A chosen action closes its menu, which takes the focus, so that it is there again after a dialog.
+  const closeMenu = ({ target, currentTarget }) => {
+    if (target.tagName !== "BUTTON") return;
+    currentTarget.querySelector("summary").focus();
+    currentTarget.open = false;
   };
   const shown = conversations.filter((each) => nameOf(each).toLowerCase().includes(words.toLowerCase()));
   return html`
@@ -65,10 +82,10 @@ export function List({ current, onClose }) {
     <ul class="list">
       ${shown.map((each) => html`<li key=${each.id} class=${each.id === current ? "current" : ""}>
         <a href=${"#/c/" + encodeURIComponent(each.id)} aria-current=${each.id === current ? "page" : null} onClick=${onClose}>${nameOf(each)}</a>
-        <details class="menu" onClick=${(e) => { if (e.target.tagName === "BUTTON") e.currentTarget.open = false; }} onFocusOut=${(e) => { if (!e.currentTarget.contains(e.relatedTarget)) e.currentTarget.open = false; }}><summary aria-label=${t("conversationMenu")}>⋯</summary><div>
-          <button onClick=${() => rename(each)}>${t("rename")}</button>
-          ${["json", "md"].map((format) => html`<button onClick=${() => save(each, format)}>${t("export")} .${format}</button>`)}
-          <button class="danger" onClick=${() => drop(each)}>${t("delete")}</button></div></details></li>`)}
+        <details class="menu" onClick=${closeMenu} onFocusOut=${(e) => { if (!e.currentTarget.contains(e.relatedTarget)) e.currentTarget.open = false; }}><summary aria-label=${t("conversationMenu")}>⋯</summary><div>
+          <button onClick=${() => renameOne(each).catch(report)}>${t("rename")}</button>
+          ${["json", "md"].map((format) => html`<button onClick=${() => exportOne(each, format).catch(report)}>${t("export")} .${format}</button>`)}
+          <button class="danger" onClick=${() => deleteOne(each, current).catch(report)}>${t("delete")}</button></div></details></li>`)}
       ${hits.map((hit) => html`<li key=${"hit" + hit.entry}><a class="hit" href=${"#/c/" + encodeURIComponent(hit.conversation)} onClick=${onClose}>${hit.text.slice(0, 140)}</a></li>`)}
     </ul>`;
 }

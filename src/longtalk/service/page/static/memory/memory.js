@@ -2,6 +2,7 @@
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
+import { ask } from "../dialogs.js";
 import { announce, onOthers } from "../chat/talk.js";
 
 const day = (at) => new Date(at).toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
@@ -92,7 +93,10 @@ function Line({ talk, line }) {
     if (busy || !text) return;
     if (text === line.text || await run(() => api.patch(`${path}?branch=${encodeURIComponent(talk.branch)}`, { text }))) setDraft(null);
   };
-  const revoke = () => confirm(t("revokeSure", { text: cut(line.text) })) && run(() => api.remove(path, { branch: talk.branch }));
+  const revoke = async () => {
+    const sure = await ask({ title: t("revokeTitle", { text: cut(line.text) }), text: t("revokeSure"), action: t("revoke"), danger: true });
+    if (sure) await run(() => api.remove(path, { branch: talk.branch }));
+  };
   const onKey = (event) => {
     if (event.key === "Escape") setDraft(null);
     else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) save(event);
