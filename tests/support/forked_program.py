@@ -91,6 +91,10 @@ def _serve(requests: socket.socket) -> bool:
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
+    # The streams of the copied process may be of another kind, such as a file where this process has a pipe.
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     arguments, environment, folder = json.loads(request)
     sys.argv = ["longtalk", *arguments]
     os.environ.clear()

@@ -177,7 +177,7 @@ def brief_edit(text: tuple[str, ...], **options: Any) -> None:
     `longtalk brief show` prints the ids.
 
     \b
-    longtalk brief edit lesson-7 f1 "Ada plays the viola."
+    longtalk brief edit lesson-7 d538d6df29 "Ada plays the viola."
     """
     from longtalk.cli.brief import edit
 
@@ -195,7 +195,7 @@ def brief_revoke(**options: Any) -> None:
     The model can't add it again. `longtalk brief show` prints the ids.
 
     \b
-    longtalk brief revoke lesson-7 f1
+    longtalk brief revoke lesson-7 d538d6df29
     """
     from longtalk.cli.brief import revoke
 

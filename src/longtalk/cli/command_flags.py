@@ -265,7 +265,7 @@ def import_(**options: Any) -> None:
 
     \b
     longtalk import backup.jsonl
-    longtalk import ada.talk --id lesson-8
+    longtalk import ada.talk --id lesson-9
     longtalk import chatgpt-export.zip
     longtalk import "$(llm logs path)"
     """
