@@ -15,7 +15,7 @@ from longtalk.service.errors import ApiError
 from longtalk.service.openai.client_tools import make_functions, to_function_item
 from longtalk.service.openai.item_references import is_reference
 from longtalk.service.openai.items import drop_id
-from longtalk.service.openai.options import Positive, Share, Temperature, TopLogprobs, to_provider_options
+from longtalk.service.openai.options import Penalty, Positive, Share, Temperature, TopLogprobs, to_provider_options
 from longtalk.tools import Tool
 
 _ENCRYPTED = "reasoning.encrypted_content"
@@ -53,6 +53,8 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     max_output_tokens: Positive | None = None
     temperature: Temperature | None = None
     top_p: Share | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     top_logprobs: TopLogprobs | None = None
     reasoning: dict[str, Any] | None = None
     text: dict[str, Any] | None = None
@@ -138,6 +140,8 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         fields = {
             "temperature": self.temperature,
             "top_p": self.top_p,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
             "max_output_tokens": self.max_output_tokens,
             "tool_choice": self.tool_choice if self.tools else None,
             "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
@@ -168,11 +172,13 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         given = {
             "background": self.background,
             "conversation": {"id": self.conversation_id} if self.conversation_id else None,
+            "frequency_penalty": self.frequency_penalty,
             "instructions": self.instructions,
             "max_output_tokens": self.max_output_tokens,
             "max_tool_calls": self.max_tool_calls,
             "metadata": self.metadata,
             "parallel_tool_calls": self.parallel_tool_calls,
+            "presence_penalty": self.presence_penalty,
             "previous_response_id": self.previous_response_id,
             "prompt_cache_key": self.prompt_cache_key,
             "reasoning": self.reasoning,

@@ -14,11 +14,13 @@ from longtalk.usage import Usage
 ECHOED: Mapping[str, Any] = {
     "background": False,
     "conversation": None,
+    "frequency_penalty": 0.0,
     "instructions": None,
     "max_output_tokens": None,
     "max_tool_calls": None,
     "metadata": {},
     "parallel_tool_calls": True,
+    "presence_penalty": 0.0,
     "previous_response_id": None,
     "prompt": None,
     "prompt_cache_key": None,
@@ -37,6 +39,8 @@ ECHOED: Mapping[str, Any] = {
 }
 """Fields of a request that its response repeats, with the values that stand for absent ones."""
 
+_TOOL = {"description": None, "parameters": None, "strict": None}
+_JSON_SCHEMA = {"description": None, "strict": False}
 _CUT = {"length": "max_output_tokens", "filtered": "content_filter"}
 
 
@@ -66,7 +70,7 @@ def make_response(
         "output": list(output),
         "usage": to_usage(usage) if usage is not None else None,
     }
-    return response | {name: echo.get(name, default) for name, default in ECHOED.items()}
+    return response | {name: _complete(name, echo.get(name, default)) for name, default in ECHOED.items()}
 
 
 def to_usage(usage: Usage) -> Item:
@@ -90,6 +94,19 @@ def find_status(turn: Turn, *, cancelled: bool = False) -> tuple[str, str | None
         return ("cancelled", None) if cancelled or not turn.error else ("failed", None)
     reason = _CUT.get(to_finish_reason(turn.finish))
     return ("incomplete", reason) if reason else ("completed", None)
+
+
+def _complete(name: str, value: Any) -> Any:
+    """Return a repeated field with the inner fields that a client may leave out and a response always has."""
+    if name == "tools":
+        return [{**_TOOL, **tool} if tool.get("type") == "function" else tool for tool in value]
+    if name == "reasoning":
+        return {**ECHOED[name], **value}
+    if name == "text":
+        given = ECHOED[name] | {inner: each for inner, each in value.items() if each is not None}
+        form = given["format"]
+        return {**given, "format": {**_JSON_SCHEMA, **form} if form.get("type") == "json_schema" else form}
+    return value
 
 
 def _error_code(error: ApiError) -> str:
