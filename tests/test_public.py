@@ -48,7 +48,7 @@ def test_objects_say_what_they_are() -> None:
 
     assert repr(look) == "<Tool look(word): 'Look a word up.'>"
     assert repr(Chat(Scripted(), tools=[look])) == "<Chat with scripted:model under KeepAll(), tools look>"
-    assert repr(Usage(3, 2)) == "Usage(input=3, output=2, cached=0, written=0, written_1h=0)"
+    assert repr(Usage(3, 2)) == "Usage(input=3, output=2, cached=0, written=0, written_1h=0, reasoning=0)"
 
 
 def test_usage_is_written_as_json() -> None:

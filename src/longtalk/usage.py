@@ -17,6 +17,8 @@ class Usage(msgspec.Struct, frozen=True):
     written: int = 0
     written_1h: int = 0
     """The part of `written` that the provider keeps in its cache for an hour."""
+    reasoning: int = 0
+    """The part of `output` that the model spent on reasoning, where the provider reports it."""
 
     def to_dict(self) -> dict[str, int]:
         """Return the counts by name, for `json.dumps`. `msgspec.json.encode` takes the object itself."""
@@ -29,4 +31,5 @@ class Usage(msgspec.Struct, frozen=True):
             self.cached + other.cached,
             self.written + other.written,
             self.written_1h + other.written_1h,
+            self.reasoning + other.reasoning,
         )

@@ -37,6 +37,19 @@ def test_a_chain_remembers_over_every_wire(serve: Serve, wire: str) -> None:
     assert second.usage.total_tokens == 15
 
 
+def test_tokens_that_the_model_spent_on_reasoning_are_reported(serve: Serve) -> None:
+    counts = {"prompt_tokens": 10, "completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 3}}
+    step = says("Hello.", usage=counts)
+    client = serve(m=AsyncScripted(step, step, wire=HTTP_WIRES["openai-chat"])).client()
+    made = client.responses.create(model="m", input="Hi.")
+    said = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi."}])
+    assert made.usage is not None
+    assert made.usage.output_tokens_details.reasoning_tokens == 3
+    assert said.usage is not None
+    assert said.usage.completion_tokens_details is not None
+    assert said.usage.completion_tokens_details.reasoning_tokens == 3
+
+
 @pytest.mark.parametrize("wire", HTTP_WIRES)
 def test_a_stored_response_is_the_one_that_was_given(serve: Serve, wire: str) -> None:
     client = serve(m=scripted("Hello.", wire=wire)).client()

@@ -386,7 +386,7 @@ def test_without_signatures() -> None:
         (
             b'{"promptTokenCount":12,"cachedContentTokenCount":4,"candidatesTokenCount":71,"toolUsePromptTokenCount":65,'
             b'"thoughtsTokenCount":89,"totalTokenCount":237,"promptTokensDetails":[]}',
-            Usage(input=77, output=160, cached=4),
+            Usage(input=77, output=160, cached=4, reasoning=89),
         ),
         (b'{"promptTokenCount":"12","candidatesTokenCount":null}', Usage(input=12)),
         (b'{"prompt_tokens":5}', Usage()),

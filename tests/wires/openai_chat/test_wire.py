@@ -178,12 +178,12 @@ def test_why_an_answer_ended_is_told_by_its_calls_and_its_reason(reason: str, me
         (
             b'{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15,'
             b'"completion_tokens_details":{"reasoning_tokens":3}}',
-            Usage(10, 5),
+            Usage(10, 5, reasoning=3),
         ),
         (
             b'{"prompt_tokens":10,"completion_tokens":5,"total_tokens":18,'
             b'"completion_tokens_details":{"reasoning_tokens":3}}',
-            Usage(10, 8),
+            Usage(10, 8, reasoning=3),
         ),
         (b"{}", Usage()),
         (b"[]", Usage()),

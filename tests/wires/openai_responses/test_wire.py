@@ -235,7 +235,10 @@ def test_why_an_answer_ended(status: str, details: Any, finish: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "usage"),
     [
-        (b'{"input_tokens":10,"output_tokens":5,"output_tokens_details":{"reasoning_tokens":3}}', Usage(10, 5)),
+        (
+            b'{"input_tokens":10,"output_tokens":5,"output_tokens_details":{"reasoning_tokens":3}}',
+            Usage(10, 5, reasoning=3),
+        ),
         (
             b'{"input_tokens":10,"input_tokens_details":{"cached_tokens":8,"cache_write_tokens":1},"output_tokens":5}',
             Usage(10, 5, 8, 1),

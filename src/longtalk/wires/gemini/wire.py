@@ -192,6 +192,7 @@ class Gemini(StatelessWire):
             input=(counts.prompt_token_count or 0) + (counts.tool_use_prompt_token_count or 0),
             output=(counts.candidates_token_count or 0) + (counts.thoughts_token_count or 0),
             cached=counts.cached_content_token_count or 0,
+            reasoning=counts.thoughts_token_count or 0,
         )
 
     def learn_from_error(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:

@@ -174,7 +174,7 @@ class OpenAIChat(StatelessWire):
         if thought and counts.total_tokens == (counts.prompt_tokens or 0) + output + thought:
             # Most servers include reasoning in the completion tokens; some (xAI, Gemini) count it separately.
             output += thought
-        numbers = (counts.prompt_tokens, output, details.cached_tokens, details.cache_write_tokens)
+        numbers = (counts.prompt_tokens, output, details.cached_tokens, details.cache_write_tokens, 0, thought)
         return Usage(*[int(number) if number and math.isfinite(number) else 0 for number in numbers])
 
     def learn_from_error(self, error: bytes, natives: Sequence[bytes], known: Quirks) -> Quirks | None:

@@ -216,8 +216,9 @@ class OpenAIResponses:
             counts = typed_json.decode(raw, _Usage, strict=False)
         except (ValueError, RecursionError):
             return Usage()
-        details = counts.input_tokens_details or _Details()
-        numbers = (counts.input_tokens, counts.output_tokens, details.cached_tokens, details.cache_write_tokens)
+        sent, made = counts.input_tokens_details or _Details(), counts.output_tokens_details or _Details()
+        caching = (sent.cached_tokens, sent.cache_write_tokens, 0)
+        numbers = (counts.input_tokens, counts.output_tokens, *caching, made.reasoning_tokens)
         return Usage(*(int(number) if number and math.isfinite(number) else 0 for number in numbers))
 
     def session_mode(self, options: Mapping[str, Any]) -> str:
@@ -344,12 +345,14 @@ def read_response_error(response: Mapping[str, bytes]) -> bytes:
 class _Details(msgspec.Struct):
     cached_tokens: float | None = 0
     cache_write_tokens: float | None = 0
+    reasoning_tokens: float | None = 0
 
 
 class _Usage(msgspec.Struct):
     input_tokens: float | None = 0
     output_tokens: float | None = 0
     input_tokens_details: _Details | None = None
+    output_tokens_details: _Details | None = None
 
 
 def _write_developer(text: str) -> bytes:
