@@ -4,7 +4,10 @@ import { t } from "./strings.js";
 import * as api from "./api.js";
 import { app, useStore } from "./store.js";
 import { Dialogs, report } from "./dialogs.js";
-import { List, begin, importFile, loadList } from "./list/list.js";
+import { List, begin, importFile, loadList, openSample } from "./list/list.js";
+import { Palette, handleKey, openPalette } from "./palette/palette.js";
+import { paletteKey } from "./palette/commands.js";
+import { restoreTheme, switchTheme } from "./theme.js";
 import { Chat } from "./chat/chat.js";
 import { Memory } from "./memory/memory.js";
 import { Money } from "./money/money.js";
@@ -27,18 +30,12 @@ addEventListener("unhandledrejection", (event) => {
   app.set({ signedOut: true });
 });
 
-async function openSample() {
-  const { conversations } = await api.post("/sample");
-  await loadList();
-  location.hash = "#/c/" + encodeURIComponent(conversations[0].id) + "/inspector";
-}
-
 function readRoute() {
-  const [, kind, id, view, entry] = location.hash.split("/");
-  return { kind: kind || "", id: id ? decodeURIComponent(id) : null, view: view || "", entry: entry ? decodeURIComponent(entry) : null };
+  const [kind, id, view, entry, on] = location.hash.split("/").slice(1).map(decodeURIComponent);
+  return { kind: kind || "", id: id || null, view: view || "", entry: entry || null, on: on || null };
 }
 
-function Conversation({ id, view, entry }) {
+function Conversation({ id, view, entry, on }) {
   const branch = localStorage.getItem("branch:" + id) || "main";
   const tabs = [["chatView", ""], ["memoryView", "memory"], ["moneyView", "money"]];
   const shown = tabs.some(([, name]) => name === view) ? view : "";
@@ -46,18 +43,7 @@ function Conversation({ id, view, entry }) {
       href=${"#/c/" + encodeURIComponent(id) + (name && "/" + name)} aria-current=${name === shown ? "page" : null}>${t(label)}</a>`)}</div>
     ${shown === "memory" ? html`<${Memory} conversation=${id} branch=${branch} />`
       : shown === "money" ? html`<${Money} conversation=${id} branch=${branch} />`
-      : html`<${Chat} id=${id} view=${view} at=${entry} key=${id} />`}`;
-}
-
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  localStorage.setItem("theme", theme);
-}
-
-function switchTheme() {
-  const isDark = document.documentElement.dataset.theme
-    ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  setTheme(isDark ? "light" : "dark");
+      : html`<${Chat} id=${id} view=${view} at=${entry} on=${on} key=${id} />`}`;
 }
 
 function SignIn() {
@@ -93,11 +79,8 @@ function Shell() {
   useEffect(() => {
     const go = () => setRoute(readRoute());
     const key = (event) => {
-      if ((event.ctrlKey || event.metaKey) && event.key === "k") {
-        event.preventDefault();
-        setOpen(true);
-        setTimeout(() => document.getElementById("search")?.focus());
-      } else if (event.key === "Escape") setOpen(false);
+      if (event.key === "Escape") setOpen(false);
+      else handleKey(event, readRoute());
     };
     const drop = (event) => {
       event.preventDefault();
@@ -116,6 +99,7 @@ function Shell() {
     <nav aria-label=${t("menu")}>
       <${List} current=${route.id} onClose=${() => setOpen(false)} />
       <div class="foot">
+        <button aria-keyshortcuts="Control+K" onClick=${() => { setOpen(false); openPalette(); }}>${t("palette")} <kbd>${paletteKey}</kbd></button>
         <label class="button">${t("import")}<input class="sr" type="file" aria-label=${t("import")} onChange=${(e) => { importFile(e.target.files[0]); e.target.value = ""; }} /></label>
         <button onClick=${switchTheme}>${t("theme")}</button>
         <a class="button" href="#/money" onClick=${() => setOpen(false)}>${t("costsOfAll")}</a>
@@ -130,9 +114,8 @@ function Shell() {
         : route.kind === "settings" ? html`<${Settings} />`
         : html`<div class="center"><h1 class="hello">${t("empty")}</h1><button class="primary" onClick=${() => begin().catch(report)}>${t("newChat")}</button>
           <p class="quiet">${t("sampleHelp")}</p><button onClick=${() => openSample().catch(report)}>${t("openSample")}</button></div>`}
-    </main></div><${Dialogs} />`;
+    </main></div><${Palette} route=${route} /><${Dialogs} />`;
 }
 
-const theme = localStorage.getItem("theme");
-if (theme) setTheme(theme);
+restoreTheme();
 render(html`<${Shell} />`, document.getElementById("app"));

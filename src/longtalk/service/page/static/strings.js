@@ -15,6 +15,11 @@ export const strings = {
   ofWindow: " of {window}", nextCost: " · about ${cost}", stopped: "Stopped", empty: "What shall we talk about?", entries: "{count} entries",
   menu: "Conversations", close: "Close", whatWasSent: "What the model saw", conversationMenu: "Actions of this conversation",
 
+  // The palette
+  palette: "Commands", paletteHelp: "A conversation, words of a message, or what to do", actions: "Actions", messages: "Messages",
+  choices: "{count} found", noChoice: "Nothing has this name.", shortcuts: "Keyboard shortcuts", newLine: "New line", closeAny: "Close a panel or dialog",
+  renameThis: "Rename this conversation", exportThis: "Export this conversation as {format}", deleteThis: "Delete this conversation",
+
   cutOff: "This answer was cut off.", goOn: "Go on",
 
   // Views

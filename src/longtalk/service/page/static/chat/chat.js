@@ -10,7 +10,7 @@ import { Talk, announce, onOthers } from "./talk.js";
 
 const policies = ["KeepAll()", "Memory()", "Summarize()"];
 
-export function Chat({ id, view, at }) {
+export function Chat({ id, view, at, on }) {
   const [talk, setTalk] = useState(null);
   useEffect(() => {
     const made = new Talk(id);
@@ -22,7 +22,7 @@ export function Chat({ id, view, at }) {
     setTalk(made);
     return () => { leave(); document.removeEventListener("visibilitychange", wake); made.close(); };
   }, [id]);
-  return talk && talk.id === id ? html`<${Conversation} talk=${talk} view=${view} at=${at} key=${id} />` : null;
+  return talk && talk.id === id ? html`<${Conversation} talk=${talk} view=${view} at=${at} on=${on} key=${id} />` : null;
 }
 
 function Panel({ name, talk, state }) {
@@ -42,7 +42,7 @@ function Panel({ name, talk, state }) {
     ${View && html`<${View} conversation=${talk.id} branch=${state.branch} turn=${turn} onClose=${close} onBranch=${(branch) => talk.open(branch)} />`}</aside>`;
 }
 
-function Conversation({ talk, view, at }) {
+function Conversation({ talk, view, at, on }) {
   const state = useStore(talk.store);
   const box = useRef(null);
   const follows = useRef(true);
@@ -51,15 +51,19 @@ function Conversation({ talk, view, at }) {
     if (follows.current && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [entries, live]);
   const cutOff = ["interrupted", "failed"].includes(branches.find((each) => each.name === branch)?.status);
-  // Go to the message that the address names, with as many earlier pages as that takes.
+  // Go to the message that the address names, on its branch, with as many earlier pages as that takes.
   const sought = useRef(null);
+  const turned = useRef(null);
   useEffect(() => {
     if (!at || sought.current === at || !entries.length) return;
     follows.current = false;
-    if (entries.some((each) => each.id === at)) {
+    if (on && turned.current !== at && branch !== on) {
+      turned.current = at;
+      talk.open(on).catch((error) => talk.store.set({ problem: error }));
+    } else if (entries.some((each) => each.id === at)) {
       sought.current = at;
       document.getElementById("entry-" + at)?.scrollIntoView({ block: "center" });
-    } else if (state.before !== null) talk.loadOlder().catch((error) => talk.store.set({ problem: error }));
+    } else if (state.before !== null) talk.loadOlder(300).catch((error) => talk.store.set({ problem: error }));
   }, [at, entries]);
   const versions = findVersions(branches, branch);
   const scroll = ({ target }) => { follows.current = target.scrollHeight - target.scrollTop - target.clientHeight < 80; };

@@ -37,9 +37,9 @@ export class Talk {
     if (head?.status === "running" && !this.store.get().live) this.follow({ turn: head.last_turn, branch });
   }
 
-  async loadOlder() {
+  async loadOlder(limit = 30) {
     const { branch, before, entries } = this.store.get();
-    const page = await api.get(this.path + "/history", { branch, before, limit: 30 });
+    const page = await api.get(this.path + "/history", { branch, before, limit });
     this.store.set({ entries: [...page.entries, ...entries], before: page.before });
   }
 

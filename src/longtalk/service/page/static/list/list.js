@@ -54,6 +54,29 @@ export async function exportOne(each, format) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
+export async function openSample() {
+  const { conversations } = await api.post("/sample");
+  await loadList();
+  location.hash = "#/c/" + encodeURIComponent(conversations[0].id) + "/inspector";
+}
+
+// Ask for a file, and import it.
+export function chooseFile() {
+  const field = document.createElement("input");
+  field.type = "file";
+  field.onchange = () => importFile(field.files[0]);
+  field.click();
+}
+
+// The address of a message in its conversation, on the branch that is open or on another.
+export const linkTo = (conversation, entry, branch = "") => `#/c/${[conversation, "at", entry, ...(branch ? [branch] : [])].map(encodeURIComponent).join("/")}`;
+// Return the part of a text in which the first of some words stands.
+export function cutAround(text, words, size = 140) {
+  const found = words.trim().split(/\s+/).map((word) => text.toLowerCase().indexOf(word.toLowerCase())).filter((at) => at >= 0);
+  const from = Math.max(0, Math.min(...found, Infinity) - size / 3);
+  return found.length && from > 0 ? "…" + text.slice(from, from + size) : text.slice(0, size);
+}
+
 export const nameOf = (each) => each.title || t("untitled");
 
 export function List({ current, onClose }) {
@@ -86,6 +109,6 @@ export function List({ current, onClose }) {
           <button onClick=${() => renameOne(each).catch(report)}>${t("rename")}</button>
           ${["json", "md"].map((format) => html`<button onClick=${() => exportOne(each, format).catch(report)}>${t("export")} .${format}</button>`)}
           <button class="danger" onClick=${() => deleteOne(each, current).catch(report)}>${t("delete")}</button></div></details></li>`)}
-      ${hits.map((hit) => html`<li key=${"hit" + hit.entry}><a class="hit" href=${"#/c/" + encodeURIComponent(hit.conversation)} onClick=${onClose}>${hit.text.slice(0, 140)}</a></li>`)}
+      ${hits.map((hit) => html`<li key=${"hit" + hit.entry}><a class="hit" href=${linkTo(hit.conversation, hit.entry, hit.branch)} onClick=${onClose}>${cutAround(hit.text, words)}</a></li>`)}
     </ul>`;
 }

@@ -3,12 +3,12 @@ import { html, useEffect, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { ask } from "../dialogs.js";
+import { linkTo } from "../list/list.js";
 import { announce, onOthers } from "../chat/talk.js";
 
 const day = (at) => new Date(at).toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
 const time = (at) => new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
 const cut = (text, size = 160) => (text.length > size ? text.slice(0, size).trimEnd() + "…" : text);
-export const linkTo = (conversation, entry) => `#/c/${encodeURIComponent(conversation)}/at/${encodeURIComponent(entry)}`;
 
 export function Memory({ conversation, branch = "main" }) {
   const path = api.one(conversation);
