@@ -173,11 +173,12 @@ def test_a_message_that_no_provider_accepts_is_rejected_with_its_number(natives:
         read(array(*natives))
 
 
+TOOL_USE = b'{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{}}]}'
+
+
 @pytest.mark.parametrize(
     "part",
     [
-        {"type": "tool_use", "id": "c", "name": "f", "input": {}},
-        {"type": "tool_result", "tool_use_id": "c", "content": "x"},
         {"type": "thinking", "thinking": "hm", "signature": "s"},
         {"type": "redacted_thinking", "data": "x"},
         {"type": "server_tool_use", "id": "c", "name": "f", "input": {}},
@@ -187,12 +188,45 @@ def test_a_message_that_no_provider_accepts_is_rejected_with_its_number(natives:
     ],
     ids=lambda part: part["type"],
 )
-def test_messages_in_anthropics_format_are_rejected(part: dict[str, Any]) -> None:
-    for role in ("user", "assistant"):
-        message = json.dumps({"role": role, "content": [{"type": "text", "text": "x"}, part]}).encode()
-        said = read_error(array(USER, message))
-        assert f"message 2 is in Anthropic's format (it has a part of type '{part['type']}')" in said
-        assert "Supported files" not in said
+def test_messages_with_parts_of_anthropic_are_read_byte_for_byte(part: dict[str, Any]) -> None:
+    message = json.dumps({"role": "assistant", "content": [{"type": "text", "text": "x"}, part]}).encode()
+    entries = only(array(USER, message)).entries
+    assert [(entry.wire, entry.native) for entry in entries] == [("anthropic", USER), ("anthropic", message)]
+
+
+def test_each_tool_result_of_anthropic_is_an_entry_and_an_open_call_is_closed() -> None:
+    parts = [{"type": "tool_result", "tool_use_id": "c", "content": "7"}, {"type": "text", "text": "So?"}]
+    said = json.dumps({"role": "user", "content": parts}).encode()
+    found = only(array(USER, TOOL_USE, said, TOOL_USE))
+    assert [entry.role for entry in found.entries] == ["user", "assistant", "tool", "user", "assistant", "tool"]
+    assert found.entries[-1].condition == "closed"
+    assert next_request_messages(found)
+
+
+def test_the_system_text_of_an_anthropic_request_comes_first() -> None:
+    body = {
+        "model": "claude-sonnet-5",
+        "system": [{"type": "text", "text": "Teach."}],
+        "messages": json.loads(array(USER)),
+    }
+    found = only(json.dumps(body).encode())
+    assert [(entry.role, entry.wire) for entry in found.entries] == [("system", "longtalk"), ("user", "anthropic")]
+    assert found.turns[0].model == "claude-sonnet-5"
+
+
+@pytest.mark.parametrize(
+    ("natives", "what"),
+    [
+        ([TOOL_USE, USER], "message 2 .user. comes before the result of tool call 'c'"),
+        ([b'{"role":"user","content":[{"type":"tool_use","id":"c","name":"f","input":{}}]}'], "message 1 has"),
+        ([TOOL_USE, b'{"role":"tool","content":"x"}'], "message 2 has the role 'tool'"),
+        ([TOOL_USE, b'{"role":"user","content":"caf\xe9"}'], "message 2 is not UTF-8"),
+        ([TOOL_USE, b"7"], "message 2"),
+    ],
+)
+def test_an_anthropic_message_that_could_not_be_sent_is_rejected(natives: list[bytes], what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        read(array(*natives))
 
 
 def test_parts_of_other_servers_in_openais_form_are_read() -> None:

@@ -258,10 +258,10 @@ def export(everything: bool, **options: Any) -> None:
 def import_(**options: Any) -> None:
     """Import conversations from files of Longtalk and other tools.
 
-    The format is detected: exports of Longtalk, states, messages in OpenAI's chat format, data exports of ChatGPT and
-    Claude (the .zip or conversations.json), the log of llm, LangGraph's SQLite checkpoints, sessions of the OpenAI
-    Agents SDK; - is standard input. Files of other tools can be imported again to add new messages. Exits with status 1
-    if a conversation was skipped.
+    The format is detected: exports of Longtalk, states, messages in OpenAI's chat format or in Anthropic's, data
+    exports of ChatGPT and Claude (the .zip or conversations.json), the log of llm, LangGraph's SQLite checkpoints,
+    sessions of the OpenAI Agents SDK; - is standard input. Files of other tools can be imported again to add new
+    messages. Exits with status 1 if a conversation was skipped.
 
     \b
     longtalk import backup.jsonl

@@ -1,8 +1,8 @@
 """Read conversations from files, and detect the format of a file from its content.
 
 The formats are Longtalk's exports (JSON, JSONL), files of the JSONL store, states (including those of the earlier Go
-library), messages in OpenAI's chat format, and session logs of the KSI daemon. Messages keep their exact bytes. All
-problems raise `InputError`.
+library), messages in OpenAI's chat format or in Anthropic's, and session logs of the KSI daemon. Messages keep their
+exact bytes. All problems raise `InputError`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from longtalk.stores.jsonl.errors import Damaged
 from longtalk.stores.jsonl.groups import parse_groups
 from longtalk.stores.jsonl.lines import FORMAT, ConversationLine, apply_group, parse_line
 from longtalk.transcript.ranges import Ranges
-from longtalk.transfer.chat_messages import parse_object, read_bodies, read_messages
+from longtalk.transfer.chat_messages import parse_object
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport, check_export, split_branches
 from longtalk.transfer.json_export import from_json, from_jsonl
 from longtalk.transfer.ksi_logs import LINE_TYPES, read_ksi_log
 from longtalk.transfer.limits import ENTRY_BYTES, Budget, TooLarge
+from longtalk.transfer.message_lists import read_bodies, read_messages
 from longtalk.transfer.read_helpers import UnknownFormat, excerpt
 from longtalk.wires import NAMES
 
 SUPPORTED = (
-    "Longtalk exports and states, files of the JSONL store, OpenAI chat messages as JSON or JSONL, data exports of "
-    "ChatGPT and Claude, the log of llm, LangGraph's SQLite checkpoints, session files of the OpenAI Agents SDK, and "
-    "session logs of the KSI daemon"
+    "Longtalk exports and states, files of the JSONL store, messages in OpenAI's chat format or in Anthropic's as JSON "
+    "or JSONL, data exports of ChatGPT and Claude, the log of llm, LangGraph's SQLite checkpoints, session files of "
+    "the OpenAI Agents SDK, and session logs of the KSI daemon"
 )
 _BOM = b"\xef\xbb\xbf"
 
