@@ -788,6 +788,36 @@ def test_a_stored_request_for_notes_is_recognized_in_any_words(mode: Any, text: 
     assert parse_card_request(asked) == kind
 
 
+EXAMPLE = '{"goal":"cross the Alps on foot","+fact":["is afraid of cows"]}'
+
+
+@pytest.mark.parametrize("capture", ["tool", "sentinel"])
+def test_an_app_shows_the_model_a_card_of_its_own(capture: Any) -> None:
+    policy = msgspec.structs.replace(BY_TOOL, capture=capture, example=EXAMPLE)
+    echoed = {"+fact": ["is afraid of cows", "plays the violin"]}
+    card = says(f"Yes.<MEMORY_CARD>{json.dumps(echoed)}</MEMORY_CARD>")
+    call = says(calls=[("c", "update_memory", {"changes": echoed})])
+    provider = Scripted(*([call, says("Yes.")] if capture == "tool" else [card]))
+    reply = Chat(provider, policy=policy).send("Hello")
+    assert json.dumps(EXAMPLE)[1:-1] in provider.requests[0].decode()
+    assert [line.text for line in reply.brief] == ["plays the violin"]
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        ("goal: none", "not JSON"),
+        ("{}", "It has no notes."),
+        ('{"hobby":"chess"}', "no field 'hobby'"),
+        (7, "not int"),
+    ],
+)
+def test_an_example_that_is_no_usable_card_is_refused(example: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Memory(example=example)
+
+
 def test_the_default_words_leave_the_policy_as_it_was_stored() -> None:
     assert "instruction" not in repr(Memory())
+    assert "example" not in repr(Memory())
     assert repr(Memory(instruction="Notiere {scope}.")) != repr(Memory())

@@ -87,6 +87,10 @@ class OutsideKeeper(OutsideStrategy):
         return self.keeper.capture
 
     @property
+    def example(self) -> str:
+        return self.keeper.example
+
+    @property
     def instruction(self) -> str:
         return self.keeper.instruction
 

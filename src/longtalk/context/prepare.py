@@ -269,8 +269,13 @@ def _choose_additions(
     if recipient.cards == "none" or (recipient.cards == "answer" and recipient.answers_json and mode == "sentinel"):
         card = ""
     if card and recipient.cards == "answer":
-        catch_up, instruction = card == "catch_up", keeper.instruction
-        asks = capture.render_card_request(keeper.brief, mode, catch_up=catch_up, instruction=instruction)
+        asks = capture.render_card_request(
+            keeper.brief,
+            mode,
+            catch_up=card == "catch_up",
+            instruction=keeper.instruction,
+            example=keeper.example,
+        )
     sent_data = [suffix.data for suffix in list_kept_suffixes(transcript, plan.epoch.current)]
     fresh = render_unsent_app_lines(
         read_brief_record(transcript), keeper.brief, terms.counter, plan.epoch.summary, sent_data

@@ -168,6 +168,11 @@ class BriefKeeper(Strategy, Protocol):
         """The text that asks the model for lines for the brief; empty for the default text."""
         ...
 
+    @property
+    def example(self) -> str:
+        """The memory card that the model is shown as an example; empty for the default one."""
+        ...
+
     def needs_new_head(
         self,
         head: Summary | None,

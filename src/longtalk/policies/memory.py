@@ -17,7 +17,7 @@ from longtalk.errors import InputError
 from longtalk.memory.brief.lines import make_line_id, normalize, parse_brief_lines, render_brief
 from longtalk.memory.brief.record import MAX_FAILED_REQUESTS, BriefRecord, CaptureMode, CardKind, read_brief_record
 from longtalk.memory.brief.schema import Brief, check_whole_number
-from longtalk.memory.cards.capture import render_card_request
+from longtalk.memory.cards.capture import check_example, render_card_request
 from longtalk.memory.head import build_head, render_unsent_app_lines
 from longtalk.memory.recall.config import Recall
 from longtalk.memory.recall.labels import read_card_operations
@@ -59,11 +59,16 @@ class Memory(msgspec.Struct, frozen=True):
     In this text, `{scope}` is replaced with a description of what the lines should cover: this turn, or everything that
     the brief lacks. A description of the card's format always follows.
     """
+    example: str = ""
+    """A memory card, as JSON, that shows the model what good notes look like, in place of the default placeholders.
+
+    What it says never enters the brief, even if the model repeats it.
+    """
 
     def __repr__(self) -> str:
-        # Stored epochs contain a digest of this text. With the default value, the text is the same as before this
-        # option existed.
-        return super().__repr__().replace(", instruction=''", "")
+        # Stored epochs contain a digest of this text. With default values, the text is the same as before these
+        # options existed.
+        return super().__repr__().replace(", instruction=''", "").replace(", example=''", "")
 
     def __post_init__(self) -> None:
         if not isinstance(self.brief, Brief):
@@ -77,6 +82,7 @@ class Memory(msgspec.Struct, frozen=True):
             raise InputError(f"`capture` must be 'sentinel' or 'tool', not {self.capture!r}.")
         if not isinstance(self.instruction, str):
             raise InputError(f"`instruction` of Memory must be a string, not {type(self.instruction).__name__}.")
+        check_example(self.example, self.brief)
 
     @property
     def recalls(self) -> Recall:
@@ -161,6 +167,11 @@ class CompactToBrief(msgspec.Struct, frozen=True):
     def instruction(self) -> str:
         """The text that asks the model for lines for the brief; empty for the default text."""
         return self.config.instruction
+
+    @property
+    def example(self) -> str:
+        """The memory card that the model is shown as an example; empty for the default one."""
+        return self.config.example
 
     def apply(self, view: View, limits: Compactor) -> View:
         droppable = view.droppable_blocks
@@ -297,7 +308,9 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         """
         config = self.config
         request = view.wire.write_instruction(
-            render_card_request(config.brief, "sentinel", catch_up=True, instruction=config.instruction)
+            render_card_request(
+                config.brief, "sentinel", catch_up=True, instruction=config.instruction, example=config.example
+            )
         )
         limit = max(config.limit, config.length + CARD_REQUEST_TOKENS)
         return max(0, config.length + count_message(request, view.counter) - limit)

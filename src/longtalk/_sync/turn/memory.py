@@ -134,7 +134,13 @@ class TurnMemory:
         if keeper is None or answer is None or not (cards := answer.view.cards) or not _get_requested_card(draft):
             return draft
         transcript, card_received = capture.apply_cards(
-            draft.transcript, cards, keeper.brief, draft.counter, requested=_get_requested_card(draft), at=now()
+            draft.transcript,
+            cards,
+            keeper.brief,
+            draft.counter,
+            requested=_get_requested_card(draft),
+            at=now(),
+            example=keeper.example,
         )
         return self._replace_transcript(draft, transcript, card_received=card_received)
 
@@ -212,7 +218,13 @@ class TurnMemory:
         if isinstance(arguments, ArgumentError):
             return draft, f"{NOT_NOTED}{arguments}", True
         transcript, problem = capture.apply_tool_call(
-            draft.transcript, arguments, config, draft.counter, requested=_get_requested_card(draft), at=now()
+            draft.transcript,
+            arguments,
+            config,
+            draft.counter,
+            requested=_get_requested_card(draft),
+            at=now(),
+            example=self._keeper.example,
         )
         return (
             self._replace_transcript(draft, transcript, card_received=not problem),

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from longtalk._util import json_bytes
+from longtalk.errors import InputError
 from longtalk.memory.brief.app_lines import with_app_lines
 from longtalk.memory.brief.apply import apply
 from longtalk.memory.brief.lines import Line
@@ -36,19 +37,42 @@ _MAX_ENTRIES_READ = 200
 _replace = msgspec.structs.replace
 
 
-def render_card_request(config: Brief, mode: CaptureMode, *, catch_up: bool, instruction: str = "") -> str:
+def check_example(example: str, config: Brief) -> None:
+    """Raise `InputError` unless an example is empty, or a card with which every part of a brief can be changed."""
+    if not isinstance(example, str):
+        raise InputError(f"`example` of Memory must be a memory card as a JSON string, not {type(example).__name__}.")
+    if not example.strip():
+        return
+    parsed = read_card(example)
+    if isinstance(parsed, str):
+        raise InputError(f'`example` of Memory must be a memory card such as {{"goal":"…"}}, but it is {parsed}.')
+    operations, refused = parsed
+    unknown = [each.field for each in operations if each.field and config.schema.find(each.field) is None]
+    if refused or unknown or not operations:
+        cause = f"The brief has no field {unknown[0]!r}." if unknown else " ".join(refused) or "It has no notes."
+        raise InputError(f"`example` of Memory is not a usable memory card: {cause}")
+
+
+def render_card_request(
+    config: Brief, mode: CaptureMode, *, catch_up: bool, instruction: str = "", example: str = ""
+) -> str:
     """Return the instruction that asks the model for a card or, in "tool" mode, for a call of the memory tool.
 
     With `catch_up`, the model is asked for everything that the brief lacks, otherwise for the changes of this turn.
-    `instruction` replaces the default text.
+    `instruction` replaces the default text, and `example` is a card that shows what good notes look like.
     """
     if mode == "tool":
         call = f"call {TOOL_NAME} once"
         asks = instruction.strip() or f"Before you answer, {call} with {{scope}}. Do not mention it."
         text = render_instruction(asks, catch_up=catch_up)
-        return text if call in text else f"{text} To do so, {call}."
+        text = text if call in text else f"{text} To do so, {call}."
+        return f'{text} An example of its arguments: {{"changes":{example.strip()}}}' if example.strip() else text
     return render_card_prompt(
-        _describe_fields(config), lists=_select_list_keys(config), catch_up=catch_up, instruction=instruction
+        _describe_fields(config),
+        lists=_select_list_keys(config),
+        catch_up=catch_up,
+        instruction=instruction,
+        example=example,
     )
 
 
@@ -102,16 +126,24 @@ def _select_list_keys(config: Brief) -> list[str]:
 
 
 def apply_cards(
-    transcript: Transcript, cards: Sequence[str], config: Brief, counter: Counter, *, requested: str, at: int
+    transcript: Transcript,
+    cards: Sequence[str],
+    config: Brief,
+    counter: Counter,
+    *,
+    requested: str,
+    at: int,
+    example: str = "",
 ) -> tuple[Transcript, bool]:
     """Update the brief with `cards`, the contents of the memory cards in the last answer.
 
     `requested` is the kind of card that was requested, and `at` the time in milliseconds. What repeats a card in the
-    text of a user or a tool is refused. Return the new transcript, and whether any card was usable.
+    text of a user or a tool, or the `example` that the model was shown, is refused. Return the new transcript, and
+    whether any card was usable.
     """
     is_usable = False
     dropped: tuple[Line, ...] = ()
-    foreign = ForeignCards(transcript)
+    foreign = ForeignCards(transcript, example=example)
     for content in cards:
         parsed = read_card(content)
         if isinstance(parsed, str):
@@ -130,16 +162,23 @@ def apply_cards(
 
 
 def apply_tool_call(
-    transcript: Transcript, changes: object, config: Brief, counter: Counter, *, requested: str, at: int
+    transcript: Transcript,
+    changes: object,
+    config: Brief,
+    counter: Counter,
+    *,
+    requested: str,
+    at: int,
+    example: str = "",
 ) -> tuple[Transcript, str]:
     """Update the brief with the changes that the model passed to the memory tool.
 
     `requested` is the kind of card that was requested, or "" if none was. If it is "", older entries do not count as
-    covered by the brief. `at` is the time in milliseconds. Return the new transcript, and the reason why the call was
-    refused ("" if it was accepted).
+    covered by the brief. `at` is the time in milliseconds, and `example` the card that the model was shown. Return the
+    new transcript, and the reason why the call was refused ("" if it was accepted).
     """
     operations, refused = parse_operations(changes)
-    own = ForeignCards(transcript).remove_echoes(operations)
+    own = ForeignCards(transcript, example=example).remove_echoes(operations)
     operations, refused = own, [*refused, *([ECHO] if own != operations else [])]
     updated, applied = _apply_changes(transcript, operations, refused, config, counter, covers=bool(requested), at=at)
     return updated, "" if applied else " ".join(refused) or "None of these changes could be applied."

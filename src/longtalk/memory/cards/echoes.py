@@ -1,8 +1,8 @@
-"""Echoes: what a model's card repeats from a card that stands in the text of a user, a tool or an event.
+"""Echoes: what a model's card repeats from the app's example, or from a card in the text of a user, a tool or an event.
 
 The brief is what the assistant notes in its own words. A user or a web page may write a card too. It is made harmless
 before it is sent, but a model may write it out again at the end of its answer, when a card was asked for. What it
-repeats in this way is not taken over.
+repeats in this way is not taken over. The same goes for the example of a card that the app shows to the model.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from longtalk.memory.brief.operations import Operation
 from longtalk.transcript.pack import Entry
 from longtalk.wires import text_if_readable
 
-ECHO = "It repeats a card from a message that is not the assistant's."
+ECHO = "It repeats an example, or a card from a message that is not the assistant's."
 _QUOTES = dict.fromkeys(map(ord, "'`\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb"), '"')
 
 
 class ForeignCards:
-    """The text of a conversation, without its answers, where it holds look-alikes of tags such as a card's."""
+    """The cards that are not the model's: those in messages other than its answers, and the app's example of a card."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[Entry], *, example: str = "") -> None:
         runs = groupby(entries, lambda entry: entry.role == "assistant")
         said = [list(run) for is_answer, run in runs if not is_answer]
         # A card may be spread over several messages.
         forged = [run for run in said if any(neutralize_json(entry.native) != entry.native for entry in run)]
         texts = [part for run in forged for part in ("".join(map(text_if_readable, run)), *map(_join_strings, run))]
-        self._text = "\n".join(map(_normalize, texts))
+        self._text = "\n".join(filter(None, map(_normalize, (*texts, example))))
 
     def remove_echoes(self, operations: Sequence[Operation], content: str = "") -> list[Operation]:
         """Return the operations of a card with this content, without those that repeat a foreign card."""

@@ -103,21 +103,27 @@ def render_instruction(text: str, *, catch_up: bool) -> str:
 
 
 def render_card_prompt(
-    fields: Mapping[str, str], *, lists: Collection[str] = (), catch_up: bool = False, instruction: str = ""
+    fields: Mapping[str, str],
+    *,
+    lists: Collection[str] = (),
+    catch_up: bool = False,
+    instruction: str = "",
+    example: str = "",
 ) -> str:
     """Return the instruction that asks the model for a card, followed by the format of the card.
 
-    `instruction` replaces the default text. `fields` maps the keys of the brief to descriptions, and `lists` has the
-    keys of those fields that take several items. By default the card is about this turn; with `catch_up`, about
-    everything that is missing from the brief.
+    `instruction` replaces the default text, and `example` the default card. `fields` maps the keys of the brief to
+    descriptions, and `lists` has the keys of those fields that take several items. By default the card is about this
+    turn; with `catch_up`, about everything that is missing from the brief.
     """
     texts = [f'"{key}":"…"' for key in fields if key not in lists][:1]
     items = [f'"+{key}":["…"]' for key in fields if key in lists][:1]
+    card = example.strip() or f"{{{','.join(texts + items)}}}"
     asks = instruction.strip() or "End your answer with a note of {scope}, which no one else sees:"
     keys, words = describe_keys(fields, lists=lists), 120 if catch_up else 45
     return (
         f"{render_instruction(asks, catch_up=catch_up)}\n"
-        f"<MEMORY_CARD>{{{','.join(texts + items)}}}</MEMORY_CARD>\n"
+        f"<MEMORY_CARD>{card}</MEMORY_CARD>\n"
         f"{keys} Short phrases, at most {words} words; {{}} if there is nothing."
     )
 
