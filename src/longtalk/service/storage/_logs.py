@@ -74,3 +74,14 @@ def get_prefix_end(prefix: bytes) -> bytes | None:
     """Return the first bytes that come after all names with this prefix, or None if all names have it."""
     # No byte of UTF-8 is 0xff.
     return prefix[:-1] + bytes((prefix[-1] + 1,)) if prefix else None
+
+
+def list_bounds(kind: str, prefix: str, after: str | None) -> list[tuple[str, bytes]]:
+    """Return the conditions that select the documents of `list_documents` in SQL, each with its value."""
+    start, end = encode_name(prefix), get_prefix_end(encode_name(prefix))
+    bounds = [("kind =", encode_name(kind)), ("key >=", start)]
+    if after is not None:
+        bounds.append(("key >", encode_name(after)))
+    if end is not None:
+        bounds.append(("key <", end))
+    return bounds

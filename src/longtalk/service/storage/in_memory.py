@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from longtalk.service.storage._logs import append_events, encode_name
-from longtalk.service.storage.protocol import Append, Document, LogConflict, LogPage
+from longtalk.service.storage.protocol import Append, Document, LogPage, Storage
 from longtalk.transcript.transcript import now
 
 
@@ -23,7 +23,7 @@ class _Log(msgspec.Struct):
     at: int
 
 
-class InMemoryStorage:
+class InMemoryStorage(Storage):
     """Documents and event logs in the memory of this process. `clock` returns the time in milliseconds since 1970."""
 
     def __init__(self, clock: Callable[[], int] = now) -> None:
@@ -74,10 +74,6 @@ class InMemoryStorage:
                 and not self._is_expired(kept)
             ]
         return sorted(found, key=lambda document: encode_name(document.key))[: max(limit, 0)]
-
-    def append(self, run: str, first: int, events: Sequence[bytes], *, ended: bool = False) -> None:
-        if self.append_all([Append(run, first, events, ended)]):
-            raise LogConflict(run)
 
     def append_all(self, appends: Sequence[Append], *, delete: Sequence[tuple[str, str]] = ()) -> frozenset[str]:
         with self._condition:

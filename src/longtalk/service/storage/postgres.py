@@ -13,9 +13,7 @@ nothing is heard, so behind one `poll_changes` can't tell what has changed and r
 from __future__ import annotations
 
 import hashlib
-import os
 import random
-import threading
 import time
 from collections.abc import Callable, Sequence
 from importlib.resources import files
@@ -27,12 +25,12 @@ from longtalk.service.storage._logs import (
     append_events,
     decode_name,
     encode_name,
-    get_prefix_end,
+    list_bounds,
     make_page,
     pack_events,
 )
-from longtalk.service.storage._waker import Waker
-from longtalk.service.storage.protocol import Append, Document, LogConflict, LogPage
+from longtalk.service.storage._polling import PollingStorage
+from longtalk.service.storage.protocol import Append, Document, LogPage
 from longtalk.stores.postgres.pool import ConnectionLost
 from longtalk.transcript.transcript import now
 
@@ -50,7 +48,7 @@ _MAX_NUMBER = 2**62
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('longtalk service ' || %s, 0))"
 
 
-class PostgresStorage:
+class PostgresStorage(PollingStorage):
     """Documents and event logs in a schema of a store, through the store's pool. `schema` is quoted for SQL."""
 
     def __init__(self, pool: Pool, schema: str, *, clock: Callable[[], int] = now) -> None:
@@ -58,17 +56,11 @@ class PostgresStorage:
         self._schema = schema
         self._clock = clock
         self._channel = f"longtalk_{hashlib.blake2b(schema.encode(), digest_size=16).hexdigest()}"
-        self._closed = False
-        _prepare_tables(pool, schema)
-        self._reset()
-
-    def _reset(self) -> None:
-        self._pid = os.getpid()
-        self._waker = Waker()
-        self._polling = threading.Lock()
         self._listening: Connection | None = None
         self._heard = 0.0
         """When the connection that listens was last known to work."""
+        _prepare_tables(pool, schema)
+        super().__init__()
 
     # Documents
 
@@ -95,15 +87,10 @@ class PostgresStorage:
     def list_documents(
         self, kind: str, *, prefix: str = "", after: str | None = None, limit: int = 100
     ) -> list[Document]:
-        start, end = encode_name(prefix), get_prefix_end(encode_name(prefix))
-        bounds = [("kind = %s", encode_name(kind)), ("key >= %s", start)]
-        if after is not None:
-            bounds.append(("key > %s", encode_name(after)))
-        if end is not None:
-            bounds.append(("key < %s", end))
+        bounds = list_bounds(kind, prefix, after)
         rows = self._query(
             f"SELECT key, value, version FROM {self._schema}.service_documents"  # noqa: S608
-            f" WHERE {' AND '.join(condition for condition, _ in bounds)} AND (expires IS NULL OR expires > %s)"
+            f" WHERE {' AND '.join(f'{condition} %s' for condition, _ in bounds)} AND (expires IS NULL OR expires > %s)"
             " ORDER BY key LIMIT %s",
             *(value for _, value in bounds),
             self._clock(),
@@ -112,10 +99,6 @@ class PostgresStorage:
         return [Document(decode_name(key), value, version) for key, value, version in rows]
 
     # Event logs
-
-    def append(self, run: str, first: int, events: Sequence[bytes], *, ended: bool = False) -> None:
-        if self.append_all([Append(run, first, events, ended)]):
-            raise LogConflict(run)
 
     def append_all(self, appends: Sequence[Append], *, delete: Sequence[tuple[str, str]] = ()) -> frozenset[str]:
         at = self._clock()
@@ -150,20 +133,14 @@ class PostgresStorage:
         batches = [Batch(first, data) for _, _, first, data in rows if first is not None]
         return make_page(batches, after, limit, rows[0][0], ended=rows[0][1])
 
-    def poll_changes(self, timeout: float) -> frozenset[str] | None:
-        self._reset_after_fork()
-        with self._polling:
-            if self._closed:
-                return frozenset()
-            if self._pool.is_pooled:
-                self._waker.wait(min(timeout, POLL_SECONDS))
-                return None
+    def _wait_for_changes(self, until: float) -> frozenset[str] | None:
+        if not self._pool.is_pooled:
             try:
-                return self._listen(time.monotonic() + timeout)
+                return self._listen(until)
             except (ConnectionLost, self._pool.errors):
                 self._stop_listening()
-                self._waker.wait(min(timeout, POLL_SECONDS))
-                return None
+        self._waker.wait(min(until - time.monotonic(), POLL_SECONDS))
+        return None
 
     def _listen(self, until: float) -> frozenset[str] | None:
         """Return the runs that were announced until a time, or None if this call has begun to listen."""
@@ -196,15 +173,8 @@ class PostgresStorage:
     def purge(self, now: int, *, logs_before: int) -> int:
         return int(self._call("purge", now, logs_before))
 
-    def close(self) -> None:
-        self._reset_after_fork()
-        if self._closed:
-            return
-        self._closed = True
-        self._waker.wake()
-        with self._polling:
-            self._stop_listening()
-            self._waker.close()
+    def _release(self) -> None:
+        self._stop_listening()
 
     # Calling the server
 
@@ -213,11 +183,9 @@ class PostgresStorage:
             self._pool.disconnect(self._listening)
             self._listening = None
 
-    def _reset_after_fork(self) -> None:
-        if self._pid != os.getpid():
-            # A thread of the parent may hold the lock. The pool has left the parent's connections to the parent.
-            self._waker.close()
-            self._reset()
+    def _forget_connections(self) -> None:
+        # The pool has left the parent's connections to the parent.
+        self._listening = None
 
     def _call(self, function: str, *values: Any) -> Any:
         """Call a function of the schema and return its result."""

@@ -96,7 +96,8 @@ class Storage(Protocol):
         ended. The events that the log already has are skipped, so an append can be repeated after an error, with the
         same events or with more.
         """
-        ...
+        if self.append_all([Append(run, first, events, ended)]):
+            raise LogConflict(run)
 
     def append_all(self, appends: Sequence[Append], *, delete: Sequence[tuple[str, str]] = ()) -> frozenset[str]:
         """Append to many logs, each named once, as `append` does, and delete documents, given by kind and key.

@@ -12,17 +12,15 @@ After one is lost, or the masters have changed, the answer is None.
 from __future__ import annotations
 
 import hashlib
-import os
 import random
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from longtalk.errors import StoreError
 from longtalk.service.storage._logs import append_events, decode_name, encode_name, get_prefix_end
-from longtalk.service.storage._waker import Waker
-from longtalk.service.storage.protocol import Append, Document, LogConflict, LogPage
+from longtalk.service.storage._polling import PollingStorage
+from longtalk.service.storage.protocol import Append, Document, LogPage
 from longtalk.service.storage.redis_scripts import APPEND, BUCKETS, DELETE, DROP, LIST, PURGE, PUT, READ
 from longtalk.stores.redis.command import Command
 from longtalk.stores.redis.connection import Client, NotReplicated
@@ -38,7 +36,7 @@ CHECK_SECONDS = 10.0
 _PURGED_AT_ONCE = 500
 
 
-class RedisStorage:
+class RedisStorage(PollingStorage):
     """Documents and event logs on the servers of a store, under keys that begin with the store's prefix."""
 
     def __init__(self, client: Client, prefix: str, *, clock: Callable[[], int] = now) -> None:
@@ -49,16 +47,10 @@ class RedisStorage:
         self._clock = clock
         self._kinds: set[bytes] = set()
         """Kinds that are known to be in the set of kinds."""
-        self._closed = False
-        self._reset()
-
-    def _reset(self) -> None:
-        self._pid = os.getpid()
-        self._waker = Waker()
-        self._polling = threading.Lock()
         self._subscribed: dict[Address, Any] = {}
         """The connections that wait for messages, by node."""
         self._checked = 0.0
+        super().__init__()
 
     # Documents
 
@@ -108,10 +100,6 @@ class RedisStorage:
 
     # Event logs
 
-    def append(self, run: str, first: int, events: Sequence[bytes], *, ended: bool = False) -> None:
-        if self.append_all([Append(run, first, events, ended)]):
-            raise LogConflict(run)
-
     def append_all(self, appends: Sequence[Append], *, delete: Sequence[tuple[str, str]] = ()) -> frozenset[str]:
         at = self._clock()
 
@@ -135,18 +123,14 @@ class RedisStorage:
         size, ended, events = found
         return LogPage(tuple(events), bool(ended) and after + 1 + len(events) >= size)
 
-    def poll_changes(self, timeout: float) -> frozenset[str] | None:
-        self._reset_after_fork()
-        with self._polling:
-            if self._closed:
-                return frozenset()
-            failures: tuple[type[Exception], ...] = (StoreError, *self._client.errors)
-            try:
-                return self._wait_for_messages(time.monotonic() + timeout)
-            except failures:
-                self._unsubscribe()
-                self._waker.wait(min(timeout, RETRY_SECONDS))
-                return None
+    def _wait_for_changes(self, until: float) -> frozenset[str] | None:
+        failures: tuple[type[Exception], ...] = (StoreError, *self._client.errors)
+        try:
+            return self._wait_for_messages(until)
+        except failures:
+            self._unsubscribe()
+            self._waker.wait(min(until - time.monotonic(), RETRY_SECONDS))
+            return None
 
     def _wait_for_messages(self, until: float) -> frozenset[str] | None:
         """Return the runs that were published until a time, or None if this call has begun to listen."""
@@ -180,6 +164,13 @@ class RedisStorage:
             connection.read_response()
         self._checked = time.monotonic()
 
+    def _release(self) -> None:
+        self._unsubscribe()
+
+    def _forget_connections(self) -> None:
+        # Closing sockets here leaves the parent's open.
+        self._unsubscribe()
+
     def _unsubscribe(self) -> None:
         for connection in self._subscribed.values():
             connection.disconnect()
@@ -207,16 +198,6 @@ class RedisStorage:
         for run in [run for runs in self._client.scatter(logs) for run in runs]:
             count += int(self._change(Command(DROP, [run, logs_before], self._get_log_keys(run))))
         return count
-
-    def close(self) -> None:
-        self._reset_after_fork()
-        if self._closed:
-            return
-        self._closed = True
-        self._waker.wake()
-        with self._polling:
-            self._unsubscribe()
-            self._waker.close()
 
     # Keys and calls
 
@@ -247,13 +228,6 @@ class RedisStorage:
                 " It is lost if the master fails before a replica has it. Try again."
             )
         return replies
-
-    def _reset_after_fork(self) -> None:
-        if self._pid != os.getpid():
-            # A thread of the parent may hold the lock. Closing sockets here leaves the parent's open.
-            self._unsubscribe()
-            self._waker.close()
-            self._reset()
 
 
 def _read_run(message: Any) -> set[str]:

@@ -12,7 +12,6 @@ do: it ignores what other storages in this process write, because they share the
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,12 +22,12 @@ from longtalk.service.storage._logs import (
     append_events,
     decode_name,
     encode_name,
-    get_prefix_end,
+    list_bounds,
     make_page,
     pack_events,
 )
-from longtalk.service.storage._waker import Waker
-from longtalk.service.storage.protocol import Append, Document, LogConflict, LogPage
+from longtalk.service.storage._polling import PollingStorage
+from longtalk.service.storage.protocol import Append, Document, LogPage
 from longtalk.stores.sqlite.database import (
     MEMORY,
     Database,
@@ -89,7 +88,7 @@ SELECT DISTINCT run FROM service_events WHERE id <
 """
 
 
-class SQLiteStorage:
+class SQLiteStorage(PollingStorage):
     """Documents and event logs in the SQLite file `path`, for all processes that open it."""
 
     def __init__(
@@ -106,19 +105,13 @@ class SQLiteStorage:
         self._clock = clock
         self._seen: int | None = None
         """The last row of `service_events` that `poll_changes` has seen, or None before its first call."""
-        self._closed = False
         self._file = acquire_file(os.fspath(path), synchronous)
         try:
             _migrate(self._file)
         except BaseException:
             release_file(self._file)
             raise
-        self._reset()
-
-    def _reset(self) -> None:
-        self._pid = os.getpid()
-        self._waker = Waker()
-        self._polling = threading.Lock()
+        super().__init__()
 
     # Documents
 
@@ -158,13 +151,8 @@ class SQLiteStorage:
     def list_documents(
         self, kind: str, *, prefix: str = "", after: str | None = None, limit: int = 100
     ) -> list[Document]:
-        start, end = encode_name(prefix), get_prefix_end(encode_name(prefix))
-        bounds = [("kind = ?", encode_name(kind)), ("key >= ?", start)]
-        if after is not None:
-            bounds.append(("key > ?", encode_name(after)))
-        if end is not None:
-            bounds.append(("key < ?", end))
-        conditions = " AND ".join(condition for condition, _ in bounds)
+        bounds = list_bounds(kind, prefix, after)
+        conditions = " AND ".join(f"{condition} ?" for condition, _ in bounds)
         statement = (
             f"SELECT key, value, version FROM service_documents WHERE {conditions} AND {_LIVE} ORDER BY key LIMIT ?"  # noqa: S608
         )
@@ -173,10 +161,6 @@ class SQLiteStorage:
         return [Document(decode_name(key), value, version) for key, value, version in rows]
 
     # Event logs
-
-    def append(self, run: str, first: int, events: Sequence[bytes], *, ended: bool = False) -> None:
-        if self.append_all([Append(run, first, events, ended)]):
-            raise LogConflict(run)
 
     def append_all(self, appends: Sequence[Append], *, delete: Sequence[tuple[str, str]] = ()) -> frozenset[str]:
         at = self._clock()
@@ -193,21 +177,16 @@ class SQLiteStorage:
     def read(self, run: str, after: int = -1, limit: int = 1000) -> LogPage | None:
         return self._file.read(lambda db: _read_page(db, run, after, limit))
 
-    def poll_changes(self, timeout: float) -> frozenset[str] | None:
-        self._reset_after_fork()
-        until = time.monotonic() + timeout
-        with self._polling:
-            if self._closed:
-                return frozenset()
-            if self._seen is None:
-                self._seen = self._file.read(lambda db: db.execute("SELECT max(id) FROM service_events").get) or 0
-                return None
-            while True:
-                changed = self._read_changes(self._seen)
-                left = until - time.monotonic()
-                if changed or self._closed or left <= 0:
-                    return changed
-                self._waker.wait(min(left, POLL_SECONDS))
+    def _wait_for_changes(self, until: float) -> frozenset[str] | None:
+        if self._seen is None:
+            self._seen = self._file.read(lambda db: db.execute("SELECT max(id) FROM service_events").get) or 0
+            return None
+        while True:
+            changed = self._read_changes(self._seen)
+            left = until - time.monotonic()
+            if changed or self._closed or left <= 0:
+                return changed
+            self._waker.wait(min(left, POLL_SECONDS))
 
     def _read_changes(self, seen: int) -> frozenset[str]:
         """Return the runs with rows after the row `seen`."""
@@ -234,21 +213,11 @@ class SQLiteStorage:
 
         return self._file.write(work)
 
-    def close(self) -> None:
-        self._reset_after_fork()
-        if self._closed:
-            return
-        self._closed = True
-        self._waker.wake()
-        with self._polling:
-            release_file(self._file)
-            self._waker.close()
+    def _release(self) -> None:
+        release_file(self._file)
 
-    def _reset_after_fork(self) -> None:
-        if self._pid != os.getpid():
-            # A thread of the parent may hold the lock, and reads from the same sockets.
-            self._waker.close()
-            self._reset()
+    def _forget_connections(self) -> None:
+        pass
 
 
 def _get(db: Database, kind: bytes, key: bytes, time: int) -> tuple[bytes, int] | None:
