@@ -1,6 +1,7 @@
 """Fetch the parts of the page from npm into `static/vendor`, unmodified, with their licences.
 
-Versions and the SHA-512 of each package are pinned here. `npm pack` finds the registry that npm is set up for.
+Versions and the SHA-512 of each package are pinned here. `licences.txt` names each part with its licence and the files
+that have its text, separated by tabs; the page shows it. `npm pack` finds the registry that npm is set up for.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ PARTS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "htm@3.1.1": (
         "983Vyg8NwUE7JkZ6NmOqpCZ+sh1bKv2iYTlUkzlWmA5JD2acKoxd4KVxbMmxX/85mtfdnDmTFoNKcg5DGAvxNQ==",
         ("preact/standalone.module.js", "LICENSE"),
-        "Apache-2.0; contains Preact, MIT",
+        "Apache-2.0",
+    ),
+    # The file of htm contains Preact without its licence.
+    "preact@10.7.1": (
+        "MufnRFz39aIhs9AMFisonjzTud1PK1bY+jcJLo6m2T9Uh8AqjD77w11eAAawmjUogoGOnipECq7e/1RClIKsxg==",
+        ("LICENSE",),
+        "MIT",
     ),
     "marked@18.2.0": (
         "KaeL+tAbtvI930q7HE2PN5lYXYdT8EiSmxHlN6F3rsfb57wd5mp5W5TLazpdj4inTQBJdgjYwbs40W/0VUGU+Q==",
@@ -57,8 +64,10 @@ def fetch(target: Path = VENDOR) -> None:
             archive.unlink()
             if base64.b64encode(hashlib.sha512(data).digest()).decode() != digest:
                 sys.exit(f"{part} is not the package that is pinned in {Path(__file__).name}: its SHA-512 differs.")
-            _unpack(data, files, made / part.partition("@")[0])
-            listed.append(f"{part}  {licence}\n")
+            name = part.partition("@")[0]
+            _unpack(data, files, made / name)
+            texts = [f"{name}/{file}" for file in files if file.startswith("LICENSE")]
+            listed.append("\t".join((part, licence, *texts)) + "\n")
         (made / "licences.txt").write_text("".join(listed))
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(made, target)

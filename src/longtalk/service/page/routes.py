@@ -48,6 +48,7 @@ _TYPES = {
     ".mjs": "text/javascript",
     ".svg": "image/svg+xml",
     ".json": "application/json",
+    ".txt": "text/plain",
 }
 _PATH = re.compile(r"[\w-]+(?:\.[\w-]+)*(?:/[\w-]+(?:\.[\w-]+)*)*", re.ASCII)
 _MISSING = """The page has not been set up: its parts from npm are missing.
@@ -82,7 +83,7 @@ async def serve_file(request: Request) -> Response:
 
 def _serve(request: Request, name: str) -> Response:
     path = STATIC / name
-    kind = _TYPES.get(path.suffix)
+    kind = "text/plain" if path.name.startswith("LICENSE") else _TYPES.get(path.suffix)
     try:
         if kind is None or not _PATH.fullmatch(name):
             raise FileNotFoundError

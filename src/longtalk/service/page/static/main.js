@@ -11,6 +11,7 @@ import { restoreTheme, switchTheme } from "./theme.js";
 import { Chat } from "./chat/chat.js";
 import { Memory } from "./memory/memory.js";
 import { Money } from "./money/money.js";
+import { Licences } from "./licences/licences.js";
 
 async function start() {
   try {
@@ -112,8 +113,10 @@ function Shell() {
       ${route.kind === "c" ? html`<${Conversation} ...${route} />`
         : route.kind === "money" ? html`<${Money} conversation=${null} />`
         : route.kind === "settings" ? html`<${Settings} />`
+        : route.kind === "licences" ? html`<${Licences} />`
         : html`<div class="center"><h1 class="hello">${t("empty")}</h1><button class="primary" onClick=${() => begin().catch(report)}>${t("newChat")}</button>
-          <p class="quiet">${t("sampleHelp")}</p><button onClick=${() => openSample().catch(report)}>${t("openSample")}</button></div>`}
+          <p class="quiet">${t("sampleHelp")}</p><button onClick=${() => openSample().catch(report)}>${t("openSample")}</button>
+          <p class="quiet"><a href="#/licences">${t("licences")}</a></p></div>`}
     </main></div><${Palette} route=${route} /><${Dialogs} />`;
 }
 

@@ -20,6 +20,7 @@ export const strings = {
   choices: "{count} found", noChoice: "Nothing has this name.", shortcuts: "Keyboard shortcuts", newLine: "New line", closeAny: "Close a panel or dialog",
   renameThis: "Rename this conversation", exportThis: "Export this conversation as {format}", deleteThis: "Delete this conversation",
 
+  licences: "Parts and licences", licencesHelp: "Longtalk is under the Apache-2.0 licence. Its page contains these parts of others, unmodified.",
   cutOff: "This answer was cut off.", goOn: "Go on",
 
   // Views

@@ -27,6 +27,7 @@ export function listCommands(route) {
     { id: "import", run: chooseFile },
     { id: "theme", key: "T", run: switchTheme },
     { id: "openSample", run: openSample },
+    { id: "licences", run: go("#/licences") },
     health?.key && { id: "keys", run: go("#/settings") },
   ];
   return all.filter(Boolean).map((each) => ({ ...each, label: each.label || t(each.id) }));
