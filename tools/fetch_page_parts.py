@@ -21,7 +21,7 @@ VENDOR = Path(__file__).parents[1] / "src/longtalk/service/page/static/vendor"
 PARTS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "htm@3.1.1": (
         "983Vyg8NwUE7JkZ6NmOqpCZ+sh1bKv2iYTlUkzlWmA5JD2acKoxd4KVxbMmxX/85mtfdnDmTFoNKcg5DGAvxNQ==",
-        ("preact/standalone.module.js", "LICENSE"),
+        ("preact/standalone.module.js", "dist/htm.module.js", "LICENSE"),
         "Apache-2.0",
     ),
     # The file of htm contains Preact without its licence.
