@@ -68,3 +68,12 @@ def test_markdown_says_the_same(store: Any, file: str) -> None:
     said = {line for each in archive.history(NAMES[file]) for line in each.text.splitlines() if line.strip()}
     for page in ((FOLDER / f"{file}.md").read_text(), archive.export(NAMES[file])):
         assert not [line for line in said if line.strip() not in page]
+
+
+def test_the_requests_of_an_export_are_still_shown(store: Any) -> None:
+    # It was written before the usage of a summary counted the tokens of reasoning.
+    archive = Archive(store)
+    (name,) = archive.load(gzip.decompress((FOLDER / "sample.json.gz").read_bytes()))
+    sent = [request for each in archive.metrics(name) for request in archive.request(name, each.turn)]
+    assert len(sent) > 30
+    assert [request.problem for request in sent if request.body is None] == []

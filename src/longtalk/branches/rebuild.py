@@ -32,7 +32,7 @@ from longtalk.stores.base import MAIN, Store
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.standing import Record, Standing, read_record
 from longtalk.transcript.transcript import Transcript, Turn, now
-from longtalk.turn.sent import StoredCall, digest_body, digest_epoch
+from longtalk.turn.sent import StoredCall, digest_body, digest_bytes, digest_epoch
 from longtalk.wires import WIRES
 from longtalk.wires.protocol import Preamble, Quirks
 
@@ -246,7 +246,7 @@ def _find_epoch(digest: str, records: Sequence[Record]) -> tuple[Epoch, int]:
         return Epoch(""), 0
     for record in reversed(records):
         epoch = read_record(record, Epoch) if record.kind == "epoch" else None
-        if epoch is not None and digest_epoch(epoch) == digest:
+        if epoch is not None and digest in (digest_bytes(record.data), digest_epoch(epoch)):
             return epoch, record.at
     raise _Unknown("Its epoch is no longer stored: a redaction removed it.")
 
