@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from longtalk.stores.base import MAIN, BranchHead, Commit, KeyedRequest, Lease, PlacedRecord
+from longtalk.stores.base import MAIN, BranchHead, Commit, HeadMoved, KeyedRequest, Lease, PlacedRecord
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing.interrupts import Interrupts
 from longtalk.testing.report import assert_equal, assert_present, assert_true
@@ -101,25 +101,45 @@ def a_killed_writer_leaves_whole_commits_and_all_it_acknowledged(harness: Harnes
             acknowledged = _run_and_kill(work, draw.randint(1, 12), draw.uniform(0, 0.004))
             store = reopen(store)
             conversation = ConversationDriver(store, harness.owner, "talk")
-            before = model.store.head(model.owner, model.id)
-            stored = conversation.head().revision - (before.revision if before else 0)
-            assert_true(
-                acknowledged <= stored <= acknowledged + 1,
-                f"{acknowledged} commits were acknowledged, and {stored} found",
-            )
-            for _ in range(stored):
-                model.write(**_make_half_turn(model, number))
-                number += 1
-            keys = [f"t{turn}" for turn in range(number)]
-            _assert_all_equal(conversation.read_all(*keys), model.read_all(*keys), f"after {number} commits")
-            number += number % 2
-            fields = conversation.make_turn(conversation.find_parent(), "goes on", "at once") | {"at": number}
-            assert_equal(
-                conversation.write(**fields), model.write(**fields), "the head after the next process has continued"
-            )
+            number, head, fields = _follow(conversation, model, number, acknowledged)
+            assert_equal(head, model.write(**fields), "the head after the next process has continued")
     finally:
         if store is not harness.store:
             store.close()
+
+
+def _follow(
+    conversation: ConversationDriver, model: ConversationDriver, number: int, acknowledged: int
+) -> tuple[int, BranchHead, dict[str, Any]]:
+    """Compare what a killed process has stored with the model, and write a turn that follows.
+
+    Returns:
+        The number of the next commit, the head after the turn, and the fields of the turn.
+    """
+    stored, before = 0, model.store.head(model.owner, model.id)
+    first = before.revision if before else 0
+    while True:
+        revision = conversation.head().revision
+        assert_true(
+            acknowledged <= revision - first <= acknowledged + 1,
+            f"{acknowledged} commits were acknowledged, and {revision - first} found",
+        )
+        while stored < revision - first:
+            model.write(**_make_half_turn(model, number))
+            stored, number = stored + 1, number + 1
+        keys = [f"t{turn}" for turn in range(number)]
+        found = conversation.read_all(*keys)
+        parent = conversation.find_parent()
+        # A server may carry out the last call of a killed process at any later moment.
+        if conversation.head().revision != revision:
+            continue
+        _assert_all_equal(found, model.read_all(*keys), f"after {number} commits")
+        following = number + number % 2
+        fields = conversation.make_turn(parent, "goes on", "at once") | {"at": following, "expect": revision}
+        try:
+            return following, conversation.write(**fields), fields
+        except HeadMoved:
+            continue
 
 
 @add_to(CRASH_CASES, reopens=True)
