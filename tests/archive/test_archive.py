@@ -29,6 +29,7 @@ from longtalk.transfer.read import read
 from longtalk.usage import Usage
 from longtalk.wires import HTTP_WIRES, WIRES
 from tests.support.matrix import STORES
+from tests.support.store_proxies import DyingStore, StoreProxy
 
 pytestmark = pytest.mark.anyio
 
@@ -335,25 +336,8 @@ async def test_an_interrupted_import_starts_again(store: Store) -> None:
     archive = AsyncArchive(store)
     text = (await archive.export("c", "json")).encode()
 
-    class Dies:
-        def __init__(self, left: int) -> None:
-            self.left = left
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(store, name)
-
-        def write(self, *arguments: Any) -> Any:
-            self.left -= 1
-            if not self.left:
-                raise KeyboardInterrupt
-            return store.write(*arguments)
-
-        def delete(self, *arguments: Any) -> Any:
-            # A killed process cleans nothing up.
-            return None if self.left <= 0 else store.delete(*arguments)
-
     with pytest.raises(KeyboardInterrupt):
-        await AsyncArchive(Dies(3), owner="ada").load(text)  # type: ignore[arg-type]
+        await AsyncArchive(DyingStore(store, 2), owner="ada").load(text)  # type: ignore[arg-type]
     taken = AsyncArchive(store, owner="ada")
     assert len(await taken.history("c")) == 4
     await taken.load(text)
@@ -365,15 +349,12 @@ async def test_a_failed_try_leaves_nothing(store: Store) -> None:
     await one.send("x")
     text = (await AsyncArchive(store).export("c", "json")).encode()
 
-    class Full:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(store, name)
-
+    class Full(StoreProxy):
         def describe(self, *_: Any, **__: Any) -> Any:
             raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="full"):
-        await AsyncArchive(Full(), owner="ada").load(text)  # type: ignore[arg-type]
+        await AsyncArchive(Full(store), owner="ada").load(text)  # type: ignore[arg-type]
     assert await AsyncArchive(store, owner="ada").conversations() == []
 
 
@@ -526,14 +507,12 @@ async def test_a_conversation_in_another_wire_can_be_continued(store: Store) -> 
     assert (await talk(store).send("x", key="k")).text == "a"
 
 
-class Beside:
+class Beside(StoreProxy):
     """A store in which something happens before a write."""
 
     def __init__(self, store: Store, happens: Any) -> None:
-        self._store, self._happens = store, happens
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        super().__init__(store)
+        self._happens = happens
 
     def write(self, owner: str, conversation: str, commit: Any) -> Any:
         happens, self._happens = self._happens, lambda _: None

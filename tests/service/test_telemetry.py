@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.support.http_server import HttpHandler, HttpServer
 
 _CHILD = textwrap.dedent(
     """
@@ -35,31 +35,21 @@ _CHILD = textwrap.dedent(
 def test_a_service_sends_spans_and_metrics_without_content() -> None:
     received: dict[str, bytes] = {}
 
-    class Collector(BaseHTTPRequestHandler):
+    class Collector(HttpHandler):
         def do_POST(self) -> None:
-            received[self.path] = self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
+            received[self.path] = self.read_body()
+            self.send_whole(200, b"")
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as collector:
-        thread = threading.Thread(target=collector.serve_forever)
-        thread.start()
-        endpoint = f"http://127.0.0.1:{collector.server_address[1]}"
+    with HttpServer(Collector) as collector:
         environment = {
             **os.environ,
             "PYTHONPATH": ".",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
         }
         done = subprocess.run(
             [sys.executable, "-c", _CHILD], env=environment, capture_output=True, text=True, timeout=60
         )
-        collector.shutdown()
-        thread.join()
     assert done.returncode == 0, done.stderr
     trace = ExportTraceServiceRequest.FromString(received["/v1/traces"])
     (resource,) = trace.resource_spans

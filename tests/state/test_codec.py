@@ -17,8 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk import peek
-from longtalk.context.compose import compose
-from longtalk.context.epochs import Epoch
 from longtalk.errors import BadState
 from longtalk.state import codec as states
 from longtalk.state.shedding import split
@@ -27,8 +25,7 @@ from longtalk.transcript.pack_index import PackIndex
 from longtalk.transcript.transcript import Entry, Record, Transcript, Turn, TurnIndex, link_entries
 from longtalk.wires import NAMES
 from longtalk.wires.neutral import event, system
-from longtalk.wires.openai_chat.wire import WIRE as CHAT
-from longtalk.wires.protocol import Preamble, Quirks
+from tests.support.openai_request import build_request
 from tests.support.strategies import OTHER, WIRE, WIRES, add_linked, additions, transcripts
 
 PREFIX = struct.Struct("<4sBBxxQqqQQQIII")
@@ -51,23 +48,6 @@ def talk(*entries: Entry) -> Transcript:
 
 def read(state: bytes, **more: Any) -> Transcript:
     return states.decode(state, wires=WIRES, **more)
-
-
-def request(transcript: Transcript) -> bytes:
-    """Return the request that a chat would send for this transcript."""
-    context = compose(
-        transcript,
-        wire=CHAT,
-        epoch=Epoch(""),
-        quirks=Quirks(),
-        preamble=Preamble(),
-        reader="me",
-        instruction=None,
-        tail=len(transcript),
-    )
-    return CHAT.build_request(
-        model="m", preamble=Preamble(), pieces=context.pieces, mark=0, options={}, quirks=Quirks(), stream=False
-    )
 
 
 def refused(state: bytes, **more: Any) -> BadState:
@@ -170,7 +150,7 @@ def test_the_bytes_of_a_message_reach_the_next_request_as_they_are(native: bytes
     plain = b'{"role":"user","content":"x"}'
     state = states.encode(talk(said(plain), said(native), said(plain)), compress_over=compress_over)
     assert read(state)[1].native == native
-    assert request(read(state)) == b'{"model":"m","messages":[%s,%s,%s]}' % (plain, native, plain)
+    assert build_request(read(state)) == b'{"model":"m","messages":[%s,%s,%s]}' % (plain, native, plain)
 
 
 def test_ids_parents_and_turns_are_kept() -> None:
@@ -898,7 +878,7 @@ def use(transcript: Transcript) -> None:
         rest = states.decode(states.encode(rest), wires=NAMES)
     assert [*part, *rest] == entries
     assert (part.records, rest.records) == ((), transcript.records)
-    body = request(more).decode("utf-8", "surrogateescape")
+    body = build_request(more).decode("utf-8", "surrogateescape")
     # As pairs, so that a smuggled second "model" shows beside the first one.
     members = json.loads(body, object_pairs_hook=pairs, parse_int=str)
     assert [name for name, _ in members] == ["model", "messages"]

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk.context.compose import compose
-from longtalk.context.epochs import Epoch
 from longtalk.errors import BadState
 from longtalk.state import codec as states
 from longtalk.state import legacy_v1 as state_v1
@@ -17,8 +15,7 @@ from longtalk.testing import validate
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import NAMES
 from longtalk.wires.entries import view_entry
-from longtalk.wires.openai_chat.wire import WIRE
-from longtalk.wires.protocol import Preamble, Quirks
+from tests.support.openai_request import build_request
 
 USER = b'{"role":"user","content":"hi"}'
 ANSWER = b'{"role":"assistant","content":"hello"}'
@@ -50,25 +47,9 @@ def result(name: str, text: str = "42") -> bytes:
     return json.dumps({"role": "tool", "tool_call_id": name, "content": text}).encode()
 
 
-def request(transcript: Transcript) -> bytes:
-    context = compose(
-        transcript,
-        wire=WIRE,
-        epoch=Epoch(""),
-        quirks=Quirks(),
-        preamble=Preamble(),
-        reader="me",
-        instruction=None,
-        tail=len(transcript),
-    )
-    return WIRE.build_request(
-        model="m", preamble=Preamble(), pieces=context.pieces, mark=0, options={}, quirks=Quirks(), stream=False
-    )
-
-
 def sent(transcript: Transcript) -> list[dict[str, Any]]:
     """Return the messages of a request, which must be valid."""
-    body = request(transcript)
+    body = build_request(transcript)
     validate(body)
     messages: list[dict[str, Any]] = json.loads(body)["messages"]
     return messages
@@ -90,7 +71,7 @@ ODD = [
 def test_messages_are_taken_over_byte_for_byte(native: bytes) -> None:
     transcript = read(go_state(native, ANSWER))
     assert [entry.native for entry in transcript] == [native, ANSWER]
-    assert request(transcript) == b'{"model":"m","messages":[%s,%s]}' % (native, ANSWER)
+    assert build_request(transcript) == b'{"model":"m","messages":[%s,%s]}' % (native, ANSWER)
 
 
 def test_white_space_in_the_envelope_does_not_matter() -> None:

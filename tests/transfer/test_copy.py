@@ -31,6 +31,7 @@ from longtalk.transfer.snapshot import Snapshot, read_snapshot
 from tests.support import postgres_server, redis_server
 from tests.support.card_model import CardModel, make_answer
 from tests.support.properties import holds
+from tests.support.store_proxies import DyingStore, StoreProxy
 
 KINDS = ("memory", "jsonl", "sqlite")
 Make = Callable[[str], Store]
@@ -227,13 +228,13 @@ def test_an_unreadable_conversation_does_not_stop_the_others(make: Make) -> None
     source, target = make("memory"), make("memory")
     fill(source)
 
-    class Damaged(Dies):
+    class Damaged(StoreProxy):
         def read(self, owner: str, conversation: str, *arguments: Any) -> Any:
             if conversation == "lesson":
                 raise StoreError("damaged")
             return self._store.read(owner, conversation, *arguments)
 
-    damaged: Any = Damaged(source, 0)
+    damaged: Any = Damaged(source)
     done = Archive(damaged).copy_to(target)
     assert done.ids == ["short"]
     assert [(each.id, each.why) for each in done.left] == [("lesson", "damaged")]
@@ -243,14 +244,14 @@ def test_a_store_that_is_gone_ends_it(make: Make) -> None:
     source, target = make("memory"), make("memory")
     fill(source)
 
-    class Gone(Dies):
+    class Gone(StoreProxy):
         def info(self, *_: Any) -> Any:
             raise StoreError("away")
 
         def conversations(self, *arguments: Any, **settings: Any) -> Any:
             raise StoreError("away")
 
-    gone: Any = Gone(target, 0)
+    gone: Any = Gone(target)
     with pytest.raises(StoreError, match="away"):
         Archive(source).copy_to(gone)
 
@@ -281,23 +282,6 @@ def test_a_conversation_redacted_in_the_source_is_skipped_and_reported(make: Mak
     ]
 
 
-class Dies:
-    """A store whose process is killed at a write."""
-
-    def __init__(self, store: Store, left: int) -> None:
-        self._store = store
-        self.left = left
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def write(self, *arguments: Any) -> Any:
-        self.left -= 1
-        if self.left < 0:
-            raise KeyboardInterrupt
-        return self._store.write(*arguments)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_interrupted_copy_can_be_repeated_from_any_point(kind: str, make: Make) -> None:
     source = make("memory")
@@ -305,7 +289,7 @@ def test_an_interrupted_copy_can_be_repeated_from_any_point(kind: str, make: Mak
     writes = 0
     while True:
         target = make(kind)
-        dying: Any = Dies(target, writes)
+        dying: Any = DyingStore(target, writes)
         try:
             Archive(source).copy_to(dying)
             break
@@ -331,7 +315,7 @@ def test_an_interrupted_update_can_be_repeated_from_any_point(make: Make) -> Non
     while True:
         target = make("sqlite")
         Archive(early).copy_to(target)
-        dying: Any = Dies(target, writes)
+        dying: Any = DyingStore(target, writes)
         try:
             Archive(source).copy_to(dying)
             break
@@ -430,13 +414,13 @@ def test_a_conversation_created_at_the_same_time_is_skipped(make: Make) -> None:
     source, target = make("memory"), make("memory")
     fill(source)
 
-    class Hasty(Dies):
+    class Hasty(StoreProxy):
         def write(self, owner: str, conversation: str, commit: Commit) -> Any:
             if conversation == "short" and commit.meta:
                 self._store.write(owner, conversation, Commit(expect=0, at=1))
             return self._store.write(owner, conversation, commit)
 
-    hasty: Any = Hasty(target, 0)
+    hasty: Any = Hasty(target)
     done = Archive(source).copy_to(hasty)
     assert [(each.id, each.why) for each in done.left] == [
         ("short", "another process is writing to it; try again later")
@@ -447,13 +431,13 @@ def test_a_conversation_deleted_during_the_copy_is_ignored(make: Make) -> None:
     source, target = make("memory"), make("memory")
     fill(source)
 
-    class Forgetful(Dies):
+    class Forgetful(StoreProxy):
         def info(self, owner: str, conversation: str) -> Any:
             if conversation == "short":
                 self._store.delete(owner, conversation)
             return self._store.info(owner, conversation)
 
-    forgetful: Any = Forgetful(source, 0)
+    forgetful: Any = Forgetful(source)
     done = Archive(forgetful).copy_to(target)
     assert done.ids == ["lesson"]
     assert done.left == []

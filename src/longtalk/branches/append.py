@@ -10,7 +10,7 @@ import msgspec
 
 from longtalk._util.concurrency import call_store
 from longtalk.branches.branch import AsyncBranch
-from longtalk.branches.operations import check_new, wait_for_turn
+from longtalk.branches.operations import load_free
 from longtalk.errors import Busy
 from longtalk.stores.base import BranchHead, Commit, HeadMoved
 from longtalk.stores.leases import begin_write, drop_lease, end_write, hold_lease, identify_this_process, make_lease
@@ -23,13 +23,7 @@ async def append_turns(stored: AsyncBranch, change: Callable[[Transcript], Trans
     Each turn is one commit. If the process dies in between, the turns written so far are stored, each of them complete.
     """
     while True:
-        head, before = await stored.load()
-        if head is None:
-            await check_new(stored)
-        if not stored.is_free(head):
-            stored.forget()
-            await wait_for_turn(stored)
-            continue
+        head, before = await load_free(stored)
         after = change(before)
         writer = _Writer(stored, head)
         write = partial(writer.write, _make_commits(stored.branch, before, after))

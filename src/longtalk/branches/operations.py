@@ -56,7 +56,19 @@ async def wait_for_turn(stored: AsyncBranch) -> None:
     await sleep(WAIT)
 
 
-# New ones
+async def load_free(stored: AsyncBranch, *, whole: bool = False) -> tuple[BranchHead | None, Transcript]:
+    """Return what `load` returns, after waiting for a running turn. Raise `NotFound` if only the branch is missing."""
+    while True:
+        head, transcript = await stored.load(whole=whole)
+        if head is None:
+            await check_new(stored)
+        if stored.is_free(head):
+            return head, transcript
+        stored.forget()
+        await wait_for_turn(stored)
+
+
+# New branches
 
 
 async def fork_branch(stored: AsyncBranch, at: str | None = None, *, name: str | None = None) -> AsyncBranch:
@@ -191,13 +203,7 @@ async def change_branch(
     """Change the branch without a turn, after waiting for a running turn. `meta` is stored with the last new entry."""
     is_fresh = False
     while True:
-        head, before = await stored.load(whole=whole)
-        if head is None:
-            await check_new(stored)
-        if not stored.is_free(head):
-            stored.forget()
-            await wait_for_turn(stored)
-            continue
+        head, before = await load_free(stored, whole=whole)
         try:
             after = change(before)
         except InputError:

@@ -22,6 +22,7 @@ from longtalk.transfer.load import How
 from longtalk.wires import HTTP_WIRES, WIRES
 from tests.support.card_model import CardModel
 from tests.support.properties import holds
+from tests.support.store_proxies import DyingStore
 from tests.transfer.importers.exports import ChatGPT, Claude, as_json, as_zip
 from tests.transfer.importers.test_databases import make_database
 
@@ -130,21 +131,9 @@ def test_a_conversation_that_differs_is_skipped(store: Store) -> None:
 
 
 def test_an_interrupted_import_starts_again(store: Store) -> None:
-    class Dies:
-        left = 4
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(store, name)
-
-        def write(self, *arguments: Any) -> Any:
-            self.left -= 1
-            if not self.left:
-                raise KeyboardInterrupt
-            return store.write(*arguments)
-
     data = as_json(chatgpt(1, "whole"), chatgpt(3, "half"), chatgpt(1, "none"))
     with pytest.raises(KeyboardInterrupt):
-        Archive(Dies()).import_conversations(data)  # type: ignore[arg-type]
+        Archive(DyingStore(store, 3)).import_conversations(data)  # type: ignore[arg-type]
     archive = Archive(store)
     assert len(archive.history("half")) == 2
     assert how(archive, data) == ["here", "new", "new"]

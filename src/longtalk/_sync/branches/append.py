@@ -11,7 +11,7 @@ import msgspec
 
 from longtalk._sync._util.concurrency import call_store
 from longtalk._sync.branches.branch import Branch
-from longtalk._sync.branches.operations import check_new, wait_for_turn
+from longtalk._sync.branches.operations import load_free
 from longtalk.errors import Busy
 from longtalk.stores.base import BranchHead, Commit, HeadMoved
 from longtalk.stores.leases import begin_write, drop_lease, end_write, hold_lease, identify_this_process, make_lease
@@ -24,13 +24,7 @@ def append_turns(stored: Branch, change: Callable[[Transcript], Transcript]) -> 
     Each turn is one commit. If the process dies in between, the turns written so far are stored, each of them complete.
     """
     while True:
-        head, before = stored.load()
-        if head is None:
-            check_new(stored)
-        if not stored.is_free(head):
-            stored.forget()
-            wait_for_turn(stored)
-            continue
+        head, before = load_free(stored)
         after = change(before)
         writer = _Writer(stored, head)
         write = partial(writer.write, _make_commits(stored.branch, before, after))

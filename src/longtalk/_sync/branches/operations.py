@@ -57,7 +57,19 @@ def wait_for_turn(stored: Branch) -> None:
     sleep(WAIT)
 
 
-# New ones
+def load_free(stored: Branch, *, whole: bool = False) -> tuple[BranchHead | None, Transcript]:
+    """Return what `load` returns, after waiting for a running turn. Raise `NotFound` if only the branch is missing."""
+    while True:
+        head, transcript = stored.load(whole=whole)
+        if head is None:
+            check_new(stored)
+        if stored.is_free(head):
+            return head, transcript
+        stored.forget()
+        wait_for_turn(stored)
+
+
+# New branches
 
 
 def fork_branch(stored: Branch, at: str | None = None, *, name: str | None = None) -> Branch:
@@ -192,13 +204,7 @@ def change_branch(
     """Change the branch without a turn, after waiting for a running turn. `meta` is stored with the last new entry."""
     is_fresh = False
     while True:
-        head, before = stored.load(whole=whole)
-        if head is None:
-            check_new(stored)
-        if not stored.is_free(head):
-            stored.forget()
-            wait_for_turn(stored)
-            continue
+        head, before = load_free(stored, whole=whole)
         try:
             after = change(before)
         except InputError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 
+from longtalk.conversation.conversation import AsyncConversation
 from longtalk.service.native.objects import BranchQuery, Meta, Name, Text
 from longtalk.service.native.routes import ApiCall, Nothing, Route
 from longtalk.service.native.talks import open_talk
@@ -43,36 +45,40 @@ async def add_note(call: ApiCall[Nothing, AddNote]) -> Note:
 
 async def list_marks(call: ApiCall[BranchQuery, Nothing]) -> Marks:
     """List the pinned and the excluded entries."""
-    talk = await open_talk(call, call.query.branch)
-    return Marks(pinned=await talk.pins(), excluded=await talk.excluded())
+    return await _read_marks(await open_talk(call, call.query.branch))
 
 
 async def pin(call: ApiCall[BranchQuery, Nothing]) -> Marks:
     """Keep an entry, with its exchange, in all requests. The id of a turn works too."""
-    talk = await open_talk(call, call.query.branch)
-    await talk.pin(call.path["entry"])
-    return await list_marks(call)
+    return await _change(call, AsyncConversation.pin)
 
 
 async def unpin(call: ApiCall[BranchQuery, Nothing]) -> Marks:
     """Let the policy leave a pinned entry out again."""
-    talk = await open_talk(call, call.query.branch)
-    await talk.unpin(call.path["entry"])
-    return await list_marks(call)
+    return await _change(call, AsyncConversation.unpin)
 
 
 async def exclude(call: ApiCall[BranchQuery, Nothing]) -> Marks:
     """Leave an entry, with its exchange, out of all requests. It stays in the history."""
-    talk = await open_talk(call, call.query.branch)
-    await talk.exclude(call.path["entry"])
-    return await list_marks(call)
+    return await _change(call, AsyncConversation.exclude)
 
 
 async def include(call: ApiCall[BranchQuery, Nothing]) -> Marks:
     """Let an excluded entry be sent again."""
+    return await _change(call, AsyncConversation.include)
+
+
+async def _change(
+    call: ApiCall[BranchQuery, Nothing], change: Callable[[AsyncConversation, str], Awaitable[None]]
+) -> Marks:
+    """Change how an entry is marked, and return all marks."""
     talk = await open_talk(call, call.query.branch)
-    await talk.include(call.path["entry"])
-    return await list_marks(call)
+    await change(talk, call.path["entry"])
+    return await _read_marks(talk)
+
+
+async def _read_marks(talk: AsyncConversation) -> Marks:
+    return Marks(pinned=await talk.pins(), excluded=await talk.excluded())
 
 
 _ONE = "/conversations/{conversation}"
