@@ -16,6 +16,12 @@ from longtalk.service.app import create_app
 from longtalk.service.settings import Settings
 from longtalk.stores.in_memory import InMemory
 
+CONNECTIONS: Any = {
+    "http": "longtalk.service.connections:HttpConnection",
+    "ws": "longtalk.service.connections:WebSocketConnection",
+}
+"""What `longtalk serve` passes to uvicorn."""
+
 
 class Served:
     """A service that listens on a port of this machine."""
@@ -26,8 +32,7 @@ class Served:
         listener.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self.service = app.state.service
-        http, ws = "longtalk.service.head_limit:BoundedHttp", "websockets-sansio"
-        config = uvicorn.Config(app, log_level="error", lifespan="on", http=http, ws=ws)
+        config = uvicorn.Config(app, log_level="error", lifespan="on", **CONNECTIONS)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=lambda: self._server.run(sockets=[listener]), daemon=True)
         self._thread.start()

@@ -1,6 +1,6 @@
 """Processes of the service for tests of faults: a provider that waits, a plain TCP balancer, and the processes.
 
-`python -m tests.service.fleet STORE UPSTREAM` is such a process; it prints its address.
+`python -m tests.service.fleet STORE UPSTREAM SETTINGS` is such a process; it prints its address.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import msgspec
+import uvicorn
+
+from longtalk.service.server import Server
+from longtalk.service.settings import Settings
 from longtalk.testing import says
 from tests.support.child_processes import die_with_parent
 
@@ -121,8 +126,9 @@ def _read_port(child: subprocess.Popen[str]) -> int:
 class Fleet:
     """Some processes of the service on one store, behind a balancer."""
 
-    def __init__(self, store: str, provider: Provider, count: int) -> None:
-        self._command = [sys.executable, "-m", "tests.service.fleet", store, provider.url]
+    def __init__(self, store: str, provider: Provider, count: int, settings: Settings) -> None:
+        given = msgspec.json.encode(settings).decode()
+        self._command = [sys.executable, "-m", "tests.service.fleet", store, provider.url, given]
         self._processes: dict[int, subprocess.Popen[str]] = {}
         for child in [self._spawn() for _ in range(count)]:
             self._processes[_read_port(child)] = child
@@ -141,6 +147,16 @@ class Fleet:
         self._processes[port] = child
         self.balancer.add(port)
 
+    @property
+    def urls(self) -> list[str]:
+        """The addresses of the processes."""
+        return [f"http://127.0.0.1:{port}" for port in self._processes]
+
+    def signal(self, port: int, sent: signal.Signals = signal.SIGTERM) -> subprocess.Popen[str]:
+        """Send a signal to the process that listens on a port, and return the process."""
+        self._processes[port].send_signal(sent)
+        return self._processes[port]
+
     def kill(self, port: int) -> None:
         """Kill the process that listens on a port."""
         self._processes[port].kill()
@@ -156,10 +172,14 @@ class Fleet:
 
 
 @contextmanager
-def run_fleet(store: str, count: int = 3) -> Iterator[tuple[Fleet, Provider]]:
+def run_fleet(
+    store: str,
+    count: int = 3,
+    settings: Settings = Settings(),  # noqa: B008
+) -> Iterator[tuple[Fleet, Provider]]:
     """Run some processes and their provider."""
     provider = Provider()
-    fleet = Fleet(store, provider, count)
+    fleet = Fleet(store, provider, count, settings)
     try:
         yield fleet, provider
     finally:
@@ -167,26 +187,28 @@ def run_fleet(store: str, count: int = 3) -> Iterator[tuple[Fleet, Provider]]:
         provider.close()
 
 
-def make_service(store: Any, upstream: str) -> Any:
+def make_service(store: Any, upstream: str, settings: Settings = Settings()) -> Any:  # noqa: B008
     """Return the service on a store, with the provider as its model `m`."""
     from longtalk.providers.http.provider import AsyncHTTP
     from longtalk.providers.registry import PROVIDERS, ResolvedModel
     from longtalk.service.app import create_app
-    from longtalk.service.settings import Settings
     from longtalk.wires import HTTP_WIRES
 
     wire, capabilities = HTTP_WIRES["openai-responses"], PROVIDERS["compatible"].capabilities
     model = AsyncHTTP(ResolvedModel("m", "m", wire, upstream, None, capabilities))
-    return create_app(Settings(), store=store, providers={"m": model})
+    return create_app(settings, store=store, providers={"m": model})
 
 
-def main(store: str, upstream: str) -> None:
-    """Serve until the process is killed."""
+def main(store: str, upstream: str, settings: str) -> None:
+    """Serve until the process gets a signal."""
     from longtalk.stores import open_store
-    from tests.service.conftest import Served
+    from tests.service.conftest import CONNECTIONS
 
-    print(Served(make_service(open_store(store), upstream)).url, flush=True)
-    threading.Event().wait()
+    app = make_service(open_store(store), upstream, msgspec.json.decode(settings, type=Settings))
+    server = Server(uvicorn.Config(app, log_level="error", **CONNECTIONS))
+    with socket.create_server(("127.0.0.1", 0), backlog=200) as listener:
+        print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+        server.run(sockets=[listener])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from longtalk.errors import Overloaded, StoreError
-from longtalk.service.event_writer import KIND
+from longtalk.service.claims import KIND
 from longtalk.service.storage.in_memory import InMemoryStorage
 from longtalk.service.storage.protocol import Append
 from longtalk.testing import AsyncScripted, says

@@ -79,6 +79,21 @@ class AsyncTurnWriter:
         saved: Draft = await call_store(self._stored.store, partial(self._save, draft))
         return saved.notices[len(draft.notices) :]
 
+    async def release(self) -> None:
+        """End the lease without ending the turn, so that another process can continue the turn at once."""
+        await call_store(self._stored.store, self._give_back)
+
+    def _give_back(self) -> None:
+        # A cancelled commit continues in its thread: wait for it.
+        with self._lock:
+            held, stored = self._held, self._stored
+            if self._ended or not self._holds:
+                return
+            self._ended = True
+            self._release()
+            stored.forget()
+            stored.store.renew(stored.owner, stored.conversation, stored.branch, held.token, 0)
+
     def _save(self, draft: Draft) -> Draft:
         with self._lock:
             if self._unconfirmed is not None:

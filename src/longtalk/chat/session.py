@@ -36,6 +36,9 @@ class AsyncStateSession:
         """Do nothing."""
         return ()
 
+    async def release(self) -> None:
+        """Do nothing."""
+
     def run_tool(self) -> AbstractContextManager[None]:
         """Return a context manager that does nothing."""
         return nullcontext()

@@ -15,6 +15,8 @@ from longtalk.service.settings import Settings, load_settings
 
 _SETTINGS = "LONGTALK_SERVE_SETTINGS"
 """The variable that passes the settings to worker processes."""
+_HAND_OVER_SECONDS = 10
+"""How long a process waits, after its turns were handed over, for clients to read the end of their streams."""
 
 
 def run(
@@ -41,6 +43,8 @@ def run(
     )
     try:
         import uvicorn
+
+        from longtalk.service.server import Server, Supervisor
     except ImportError:
         raise MissingExtra("The service needs an extra. Run: pip install 'longtalk[serve]'") from None
     needs_key = _check(loaded)
@@ -60,21 +64,19 @@ def run(
         forwarded_allow_ips=loaded.trusted_proxies or None,
         proxy_headers=bool(loaded.trusted_proxies),
         log_level="warning",
-        http="longtalk.service.head_limit:BoundedHttp",
-        ws="websockets-sansio",
+        http="longtalk.service.connections:HttpConnection",
+        ws="longtalk.service.connections:WebSocketConnection",
         ws_max_size=loaded.limits.body_bytes,
         server_header=False,
         access_log=False,
-        timeout_graceful_shutdown=loaded.shutdown_seconds,
+        timeout_graceful_shutdown=loaded.shutdown_seconds + _HAND_OVER_SECONDS,
     )
-    server = uvicorn.Server(config)
+    server = Server(config)
     with _listen(loaded.host, loaded.port) as listener:
         _announce(loaded, listener.getsockname()[1], needs_key=needs_key, open_page=open_page)
         with contextlib.suppress(KeyboardInterrupt):
             if loaded.workers > 1:
-                from uvicorn.supervisors import Multiprocess
-
-                Multiprocess(config, sockets=[listener]).run()
+                Supervisor(config, sockets=[listener]).run()
             else:
                 server.run(sockets=[listener])
     if loaded.workers == 1 and not server.started:

@@ -42,6 +42,10 @@ class AsyncBranchSession:
         """Commit the new parts of the draft."""
         return await self._writer.save(draft)
 
+    async def release(self) -> None:
+        """Give the branch back without ending the turn."""
+        await self._writer.release()
+
     def run_tool(self) -> AbstractContextManager[None]:
         """Return a context manager that marks a tool of this turn as running."""
         return self._writer.around()

@@ -78,15 +78,16 @@ def create_app(
     settings = settings or load_settings()
 
     @asynccontextmanager
-    async def run(app: Starlette) -> AsyncIterator[None]:
+    async def run(app: Starlette) -> AsyncIterator[Mapping[str, Any]]:
         service: Service = app.state.service
         tasks = [asyncio.ensure_future(each) for each in (service.clean_up(), recover_all(service))]
         try:
-            yield
+            # The protocols of connections call `stop` as soon as the server stops.
+            yield {"stop": service.stop}
         finally:
             for task in tasks:
                 task.cancel()
-            await service.aclose(settings.shutdown_seconds)
+            await service.aclose()
 
     cors = Middleware(
         CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"], max_age=600
@@ -160,8 +161,10 @@ async def _report_health(_: Request) -> Response:
 
 
 async def _report_ready(request: Request) -> Response:
-    """Report whether the store can be reached."""
+    """Report whether the store can be reached, and the process does not stop."""
     service: Service = request.app.state.service
+    if service.runs.is_stopping:
+        return json_response({"status": "stopping"}, 503)
     try:
         await call_store(service.store, lambda: service.store.info("", "healthz"))
         await call_store(service.storage, lambda: service.storage.get("health", "healthz"))

@@ -73,6 +73,15 @@ def not_found(what: str) -> ApiError:
     return ApiError(404, f"{what} not found.", param="id", code="not_found")
 
 
+def interrupted() -> ApiError:
+    """Return the error for a turn whose process has died or was stopped. The same request continues the turn."""
+    message = (
+        "The process that ran this turn has stopped. Send the same request again, with the same Idempotency-Key if it "
+        "had one, to continue it."
+    )
+    return ApiError(503, message, kind="server_error", code="interrupted", headers={"retry-after": "1"})
+
+
 def from_error(problem: Exception) -> ApiError:
     """Return the error that a client sees for an error of the library. The text of an internal error is not shown."""
     if isinstance(problem, ApiError):

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterable
 
 from longtalk._util.concurrency import run_in_thread
+from longtalk.service.claims import KIND
 from longtalk.service.run import Run, RunName
 from longtalk.service.storage.protocol import Append, Storage
 
-KIND = "run"
-"""The kind of document by which a process claims a run."""
 PARKED = "parked_run"
 """The kind of document from which another process goes on with a run whose process has died."""
 FLUSH_SECONDS = 0.025
@@ -50,7 +50,10 @@ class EventWriter:
         self._start()
 
     async def finish(self, run: Run) -> None:
-        """Store the remaining events of a run and its end, and delete its claim. This is tried at once."""
+        """Store the remaining events of a run and its end, and delete its claim. This is tried at once.
+
+        The log of a run that is handed over does not end.
+        """
         self._ended[run] = asyncio.get_running_loop().create_future()
         self._hurry.set()
         self._start()
@@ -94,13 +97,12 @@ class EventWriter:
         late, self._late = self._late, {}
         last = {**late, **dict.fromkeys(ended, 0)}
         appends = [
-            Append(run.log, run.stored, run.events[run.stored :], ended=run in last)
+            Append(run.log, run.stored, run.events[run.stored :], ended=run in last and not run.is_handed_over)
             for run in {**changed, **last}
             if run.logs and (run in last or run.stored < len(run.events))
         ]
         try:
-            claims = [(kind, run.name.to_key()) for run in last for kind in (KIND, *([PARKED] * run.is_parked))]
-            conflicts = await run_in_thread(lambda: self._storage.append_all(appends, delete=claims))
+            conflicts = await run_in_thread(lambda: self._storage.append_all(appends, delete=_list_documents(last)))
             if conflicts:
                 _log.warning("the events of %d runs were stored by another process", len(conflicts))
             sizes = {append.run: append.first + len(append.events) for append in appends}
@@ -115,3 +117,12 @@ class EventWriter:
             for waiting in ended.values():
                 if not waiting.done():
                     waiting.set_result(None)
+
+
+def _list_documents(ended: Iterable[Run]) -> list[tuple[str, str]]:
+    """Return the documents that are deleted when runs have ended. What is parked of a run is kept if it goes on."""
+    return [
+        (kind, run.name.to_key())
+        for run in ended
+        for kind in (KIND, *([PARKED] if run.is_parked and not run.is_handed_over else []))
+    ]

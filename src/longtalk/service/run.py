@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NamedTuple
 
+from longtalk.service.errors import interrupted
 from longtalk.transcript.transcript import new_id
+from longtalk.turn.stream import AsyncStream
 
 
 class RunName(NamedTuple):
@@ -43,6 +46,10 @@ class Run:
         self.result: Any = None
         """What the run has produced, for the request that started it."""
         self.failure: Exception | None = None
+        self.is_handed_over = False
+        """Whether the run has not ended, but goes on in another process: its event log stays open."""
+        self._stops = False
+        self._stream: AsyncStream[Any] | None = None
         self._on_emit = on_emit
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -52,6 +59,38 @@ class Run:
         self.wake()
         if self.logs:
             self._on_emit(self)
+
+    @contextlib.contextmanager
+    def play(self, stream: AsyncStream[Any]) -> Iterator[None]:
+        """Return a context manager in which the events of a turn are read.
+
+        It ends if the run is cancelled. If the process stops, it raises the error `interrupted`, so that the surface
+        renders it; a run that is parked has no such event, because another process goes on with it.
+        """
+        self._stream = stream
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self.cancelled:
+                return
+            if not self._stops or self.is_parked:
+                raise
+            raise interrupted() from None
+
+    def cancel(self) -> None:
+        """End the turn. What was said is kept."""
+        if not self.cancelled:
+            self.cancelled = True
+            if self.task is not None:
+                self.task.cancel()
+
+    def hand_over(self) -> None:
+        """Leave the turn to another process, or to the same request when it is sent again."""
+        if not self.cancelled and not self._stops and self.task is not None:
+            self._stops = True
+            if self._stream is not None:
+                self._stream.hand_over()
+            self.task.cancel()
 
     def wake(self) -> None:
         """Wake all followers."""
@@ -69,13 +108,18 @@ class Run:
     async def follow(self, after: int = -1) -> AsyncIterator[tuple[int, list[bytes]]]:
         """Yield the events after the one with the number `after`, until the end; see `Runs.follow`."""
         while True:
-            while after + 1 < (count := self.stored if self.is_parked and not self.ended else len(self.events)):
+            while after + 1 < (count := len(self.events) if self._shows_all else self.stored):
                 new = self.events[after + 1 : count]
                 yield after + 1, new
                 after += len(new)
             if self.ended:
                 return
             await self.wait()
+
+    @property
+    def _shows_all(self) -> bool:
+        """Whether followers get events that are not stored yet."""
+        return not self.is_parked or (self.ended and not self.is_handed_over)
 
     async def wait_for_events(self) -> None:
         """Wait until the run has an event or ends. Raises what it failed with before its first event."""

@@ -48,6 +48,7 @@ class Service:
         providers: Mapping[str, AsyncProvider] | None = None,
     ) -> None:
         self.settings = settings
+        self._stopped: asyncio.Future[None] | None = None
         self._owns_store = store is None
         self.store = store or (open_store(settings.store) if settings.store else open_default_store())
         self.storage = storage or open_storage(self.store)
@@ -119,9 +120,16 @@ class Service:
                 _log.warning("what has expired could not be deleted: %s", type(problem).__name__)
             await asyncio.sleep(_CLEAN_UP_SECONDS)
 
-    async def aclose(self, seconds: float) -> None:
-        """End all runs, after waiting for them, and close what was opened."""
-        await self.runs.aclose(seconds)
+    def stop(self) -> asyncio.Future[None]:
+        """Begin no more runs, and hand over those that do not end in time. Calling it again changes nothing."""
+        if self._stopped is None:
+            self._stopped = asyncio.ensure_future(self.runs.stop(self.settings.shutdown_seconds))
+        return self._stopped
+
+    async def aclose(self) -> None:
+        """Stop all runs, and close what was opened."""
+        await self.stop()
+        await self.runs.aclose()
         await self.models.aclose()
         if self._owns_store:
             self.store.close()

@@ -104,7 +104,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     limits: Limits = Limits()
     retention: RetentionSettings = RetentionSettings()
     shutdown_seconds: int = 20
-    """How long a process that is stopped waits for open streams, and then for turns without one."""
+    """How long a process that is stopped lets turns go on before it hands them over."""
     access_log: bool = True
     """Whether `longtalk serve` writes a line to standard error for each request."""
     page: bool = True

@@ -42,6 +42,10 @@ class AsyncSession(Protocol, Generic[R]):
         """Save the new parts of the draft if there is a store, and return notices for the caller."""
         ...
 
+    async def release(self) -> None:
+        """Let another process continue the turn from the last step that was saved."""
+        ...
+
     def run_tool(self) -> AbstractContextManager[None]:
         """Return a context manager in which each tool of the turn is run."""
         ...

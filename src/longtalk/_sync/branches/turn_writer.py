@@ -80,6 +80,21 @@ class TurnWriter:
         saved: Draft = call_store(self._stored.store, partial(self._save, draft))
         return saved.notices[len(draft.notices) :]
 
+    def release(self) -> None:
+        """End the lease without ending the turn, so that another process can continue the turn at once."""
+        call_store(self._stored.store, self._give_back)
+
+    def _give_back(self) -> None:
+        # A cancelled commit continues in its thread: wait for it.
+        with self._lock:
+            held, stored = self._held, self._stored
+            if self._ended or not self._holds:
+                return
+            self._ended = True
+            self._release()
+            stored.forget()
+            stored.store.renew(stored.owner, stored.conversation, stored.branch, held.token, 0)
+
     def _save(self, draft: Draft) -> Draft:
         with self._lock:
             if self._unconfirmed is not None:

@@ -37,6 +37,9 @@ class StateSession:
         """Do nothing."""
         return ()
 
+    def release(self) -> None:
+        """Do nothing."""
+
     def run_tool(self) -> AbstractContextManager[None]:
         """Return a context manager that does nothing."""
         return nullcontext()

@@ -43,6 +43,10 @@ class BranchSession:
         """Commit the new parts of the draft."""
         return self._writer.save(draft)
 
+    def release(self) -> None:
+        """Give the branch back without ending the turn."""
+        self._writer.release()
+
     def run_tool(self) -> AbstractContextManager[None]:
         """Return a context manager that marks a tool of this turn as running."""
         return self._writer.around()

@@ -43,6 +43,7 @@ class Stream(Generic[R]):
         self._reply: R | None = None
         self._ended: Draft | None = None
         """The draft of a turn that has ended, until the draft is saved."""
+        self._is_handed_over = False
 
     @property
     def reply(self) -> R:
@@ -64,6 +65,10 @@ class Stream(Generic[R]):
             self._report(INTERRUPTED)
             raise
         except BaseException as problem:
+            if self._is_handed_over and self._reply is None and self._runner is not None:
+                self._report(INTERRUPTED)
+                run_shielded(self._runner.session.release)
+                raise
             self._fail(problem)
             self._report(name_error(problem))
             self._keep()
@@ -85,6 +90,13 @@ class Stream(Generic[R]):
         with contextlib.suppress(RuntimeError, ValueError):
             run_shielded(self._events.close)
         self._report(INTERRUPTED)
+
+    def hand_over(self) -> None:
+        """Leave the turn to another process, once the task that reads the stream is cancelled.
+
+        The turn is then not ended. The same request can continue it at once, from the last step that was saved.
+        """
+        self._is_handed_over = True
 
     def __enter__(self) -> Stream[R]:
         return self

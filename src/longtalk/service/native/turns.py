@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
 
@@ -17,7 +16,7 @@ from longtalk.errors import NotFound
 from longtalk.events import Done, Started
 from longtalk.policies import KeepAll
 from longtalk.reply import Reply
-from longtalk.service.errors import ApiError, from_error
+from longtalk.service.errors import from_error, interrupted
 from longtalk.service.http import EventStream, json_response
 from longtalk.service.idempotency import Idempotency
 from longtalk.service.ids import new_key
@@ -51,7 +50,7 @@ async def start(call: ApiCall[Nothing, StartTurn]) -> Response:
     owner, runs = call.caller.owner, call.service.runs
     turn, is_new = await _claim(call)
     name = _name_run(owner, info.id, turn)
-    if not is_new and await runs.read_info(name) is not None:
+    if not is_new and await runs.is_running(name):
         # The same request runs already, here or in another process.
         return await _answer(runs.follow(name), given)
     settings = await call.archive.settings(info.id, branch=given.branch)
@@ -129,11 +128,11 @@ async def follow(call: ApiCall[Follow, Nothing]) -> Response:
         async for first, events in runs.follow(name, after):
             yield first, events
             last, ended = first + len(events) - 1, turn_events.is_last(events[-1])
-        if not ended:
+        if not ended and not runs.is_stopping:
             # The process that ran the turn has died, or the events are not kept any more: the end has all of it.
             _, log_ended = await runs.read_events(name)
             found = to_turn(await call.archive.turn(info.id, turn, branch=call.query.branch), info.id)
-            end = DoneEvent(found) if log_ended else turn_events.to_error(_make_interrupted(), found)
+            end = DoneEvent(found) if log_ended else turn_events.to_error(interrupted(), found)
             yield last + 1, [turn_events.encode(end)]
 
     return EventStream(turn_events.render(read()))
@@ -179,20 +178,18 @@ async def _play(run: Run, stream: AsyncStream[Any], read: Callable[..., Any]) ->
         has_started = True
 
     try:
-        async for event in stream:
-            if type(event) is Started:
-                start(event.turn, event.branch)
-                continue
-            if not has_started:
-                start(stream.reply.turn_id)
-            if type(event) is Done:
-                break
-            made = turn_events.to_event(event)
-            if made is not None:
-                run.emit(turn_events.encode(made))
-    except asyncio.CancelledError:
-        if not run.cancelled:
-            raise
+        with run.play(stream):
+            async for event in stream:
+                if type(event) is Started:
+                    start(event.turn, event.branch)
+                    continue
+                if not has_started:
+                    start(stream.reply.turn_id)
+                if type(event) is Done:
+                    break
+                made = turn_events.to_event(event)
+                if made is not None:
+                    run.emit(turn_events.encode(made))
     except Exception as problem:
         if not has_started:
             raise
@@ -222,12 +219,7 @@ async def _end_interrupted(pages: AsyncIterator[tuple[int, list[bytes]]]) -> Asy
         yield first, events
         next_number, last = first + len(events), events[-1]
     if last and not turn_events.is_last(last):
-        yield next_number, [turn_events.encode(turn_events.to_error(_make_interrupted()))]
-
-
-def _make_interrupted() -> ApiError:
-    message = "The process that ran this turn has died. Send the request again with the same Idempotency-Key."
-    return ApiError(503, message, kind="server_error", code="interrupted", headers={"retry-after": "1"})
+        yield next_number, [turn_events.encode(turn_events.to_error(interrupted()))]
 
 
 async def _answer(pages: AsyncIterator[tuple[int, list[bytes]]], given: GivenTurn) -> Response:
@@ -238,7 +230,7 @@ async def _answer(pages: AsyncIterator[tuple[int, list[bytes]]], given: GivenTur
     async for _, events in pages:
         last = events[-1]
     if not turn_events.is_last(last):
-        raise _make_interrupted()
+        raise interrupted()
     ended: TurnEvent = typed_json.decode(last, TurnEvent)  # type: ignore[arg-type]
     if isinstance(ended, ErrorEvent):
         raise turn_events.from_error(ended)

@@ -177,7 +177,7 @@ class _Chunks:
 
 async def _play(run: Run, stream: AsyncStream[Any], chunks: _Chunks, *, with_usage: bool) -> Item:
     begun = False
-    try:
+    with run.play(stream):
         async for event in stream:
             if type(event) is Done:
                 break
@@ -187,9 +187,6 @@ async def _play(run: Run, stream: AsyncStream[Any], chunks: _Chunks, *, with_usa
                     run.emit(chunks.make({"role": "assistant", "content": ""}))
                     begun = True
                 run.emit(chunk)
-    except asyncio.CancelledError:
-        if not run.cancelled:
-            raise
     reply: TurnReply = stream.reply
     if not begun:
         run.emit(chunks.make({"role": "assistant", "content": ""}))

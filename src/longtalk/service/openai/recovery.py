@@ -20,7 +20,7 @@ from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.operations import end_abandoned_turn
 from longtalk.policies import KeepAll
 from longtalk.service.access import Caller
-from longtalk.service.errors import ApiError, from_error
+from longtalk.service.errors import ApiError, from_error, interrupted
 from longtalk.service.ids import parse_response_id
 from longtalk.service.openai.client_tools import list_forms
 from longtalk.service.openai.create_response import CreateResponse
@@ -124,7 +124,7 @@ async def _take_over(service: Service, parked: ParkedResponse) -> None:
         stored = await find_response(service.store, parked.owner, target.id)
         if stored is None and run.events:
             # The response was deleted.
-            run.emit(*_end_events(run.events, "failed", _make_error()))
+            run.emit(*_end_events(run.events, "failed", interrupted()))
             return None
         begun = None
         if stored is not None and run.events:
@@ -149,7 +149,7 @@ async def _end(service: Service, name: RunName, status: str) -> None:
 
     async def play(run: Run) -> None:
         if run.events:
-            run.emit(*_end_events(run.events, status, _make_error() if status == "failed" else None))
+            run.emit(*_end_events(run.events, status, interrupted() if status == "failed" else None))
 
     run = await service.take_over_run(name, play, parked=False)
     if run is not None:
@@ -173,8 +173,3 @@ def _read_log(sent: Sequence[bytes], turn: str) -> ResponseEvents:
         tools=list_forms(response["tools"]),
         created=response["created_at"] * 1000,
     )
-
-
-def _make_error() -> ApiError:
-    message = "The process that made this response has died. Send the same request again to continue it."
-    return ApiError(500, message, kind="server_error", code="interrupted")

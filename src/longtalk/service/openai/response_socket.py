@@ -28,6 +28,8 @@ from longtalk.service.service import Service
 PATH = "/v1/responses"
 _MOST_WAITING = 4
 """How many messages are read ahead while a response is made."""
+_RESTARTING = 1012
+"""The code with which a connection is closed when the process stops."""
 _encoder = msgspec.json.Encoder()
 _log = logging.getLogger("longtalk")
 
@@ -66,16 +68,23 @@ class ResponseSocket:
 
     async def serve(self) -> None:
         """Answer the messages of the client until it disconnects."""
-        reader = asyncio.ensure_future(self._read())
+        tasks = [asyncio.ensure_future(each) for each in (self._read(), self._wait_for_stop())]
         try:
             while (message := await self._messages.get()) is not None:
                 await self._answer(message)
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
+                await self._socket.close(_RESTARTING)
         except _Disconnected:
             pass
         finally:
-            reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await reader
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _wait_for_stop(self) -> None:
+        """End the connection when the process stops, after the response that is being made."""
+        await self._service.runs.wait_for_stop()
+        await self._messages.put(None)
 
     async def _read(self) -> None:
         """Read messages ahead, so that a disconnect is noticed at once."""

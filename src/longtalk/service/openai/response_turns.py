@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -209,18 +208,16 @@ async def _play(
         return made
 
     try:
-        async for event in stream:
-            if type(event) is Started:
-                events = events or begin(event.turn)
-                continue
-            if events is None:
-                events = begin(stream.reply.turn_id)
-            if type(event) is Done:
-                break
-            run.emit(*events.feed(event))
-    except asyncio.CancelledError:
-        if not run.cancelled:
-            raise
+        with run.play(stream):
+            async for event in stream:
+                if type(event) is Started:
+                    events = events or begin(event.turn)
+                    continue
+                if events is None:
+                    events = begin(stream.reply.turn_id)
+                if type(event) is Done:
+                    break
+                run.emit(*events.feed(event))
     except Exception as problem:
         if events is None:
             raise

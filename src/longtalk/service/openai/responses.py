@@ -135,7 +135,12 @@ async def _stream(
         async for first, events in service.runs.follow(name, after):
             yield b"".join(map(to_sse, events))
             after, ended = first + len(events) - 1, events[-1].startswith(_ENDS)
-        if ended or not await recover(service, name):
+        if ended:
+            break
+        if service.runs.is_stopping:
+            # It goes on elsewhere, where the client can follow it from here.
+            return
+        if not await recover(service, name):
             break
         # Another process goes on with it, or ends it.
         await asyncio.sleep(_RECOVERY_SECONDS)

@@ -1,11 +1,16 @@
-"""The HTTP protocol of uvicorn with a limit for the head of a request, whose size it does not limit itself.
+"""The connections of uvicorn, with a limit for the head of a request, and told when the server stops.
 
-Without it, a client that never ends its headers, or sends one without end, would fill the memory.
+Without the limit, a client that never ends its headers, or sends one without end, would fill the memory. When the
+server stops, it tells each connection before the application. Only then can a turn still end, or be handed over, and
+the client that follows it gets the end of its stream.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 MOST_HEAD_BYTES = 65_536
 """The largest request line and headers together. Only the first piece that arrives can be larger until it is read."""
@@ -19,7 +24,7 @@ _REFUSAL = (
 )
 
 
-class BoundedHttp(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """HTTP/1.1 for one connection. A request with too many or too large headers is refused."""
 
     _head_bytes = 0
@@ -48,6 +53,11 @@ class BoundedHttp(HttpToolsProtocol):
             raise ValueError("the head of the request is too large")
         super().on_headers_complete()
 
+    def shutdown(self) -> None:
+        """Let the service stop. The connection closes after the response that is being sent."""
+        _stop(self.app_state)
+        super().shutdown()
+
     def send_400_response(self, msg: str) -> None:
         if not self.transport.is_closing():
             super().send_400_response(msg)
@@ -55,3 +65,20 @@ class BoundedHttp(HttpToolsProtocol):
     def _refuse(self) -> None:
         self.transport.write(_REFUSAL)
         self.transport.close()
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """A WebSocket. When the server stops, the service closes it after the response that is being made."""
+
+    def shutdown(self) -> None:
+        """Let the service stop."""
+        if not self.handshake_complete or not _stop(self.app_state):
+            super().shutdown()
+
+
+def _stop(state: dict[str, Any]) -> bool:
+    """Let the service stop, if it is the one that the server runs. Return False if it is part of another one."""
+    stop = state.get("stop")
+    if stop is not None:
+        stop()
+    return stop is not None

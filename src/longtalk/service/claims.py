@@ -1,0 +1,64 @@
+"""Claims: which process runs a run.
+
+A process claims each of its runs, and renews the claims. If it dies, another process on its host sees that at once, and
+one on another host when the claim expires.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from longtalk._util import typed_json
+from longtalk._util.concurrency import run_in_thread
+from longtalk.service.run import RunName
+from longtalk.service.storage.protocol import Storage
+from longtalk.stores.base import Holder
+from longtalk.stores.leases import identify_this_process, is_alive
+from longtalk.transcript.transcript import new_id, now
+
+KIND = "run"
+"""The kind of document by which a process claims a run."""
+CLAIM_LIFETIME = 60_000
+"""How long a process is taken to run a turn if it does not say so again, in milliseconds."""
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts about a running run that every process can read."""
+
+    process: str
+    """The name of the process in control messages."""
+    holder: Holder
+    """The process, described so that others on its host can check whether it is alive."""
+
+
+class Claims:
+    """The claims of this process, and those of others as they are read. Only `find` is asynchronous."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.process = new_id()
+        self._storage = storage
+
+    def claim(self, name: RunName) -> bool:
+        """Claim a run for this process. Return False if another process that is alive runs it."""
+        key = name.to_key()
+        while not self.renew(name, expect=0):
+            found = self._storage.get(KIND, key)
+            if found is None:
+                continue
+            if is_alive(typed_json.decode(found.value, RunInfo).holder):
+                return False
+            self._storage.delete(KIND, key, expect=found.version)
+        return True
+
+    def renew(self, name: RunName, *, expect: int | None = None) -> bool:
+        """Keep a claim from expiring. `expect` is as for `Storage.put`."""
+        info = RunInfo(process=self.process, holder=identify_this_process())
+        value = msgspec.json.encode(info)
+        return self._storage.put(KIND, name.to_key(), value, expect=expect, expires=now() + CLAIM_LIFETIME) is not None
+
+    async def find(self, name: RunName) -> RunInfo | None:
+        """Return what is known of a run, or None if no process runs it, or the one that did has died."""
+        key = name.to_key()
+        found = await run_in_thread(lambda: self._storage.get(KIND, key))
+        info = typed_json.decode(found.value, RunInfo) if found is not None else None
+        return info if info is not None and is_alive(info.holder) else None
