@@ -218,6 +218,12 @@ class AsyncChat:
             brief=brief,
             output=output,
         )
+        return self.start(given, state, seal)
+
+    def start(
+        self, given: TurnArguments, state: bytes | None, seal: Seal | BoundSeal | None = None
+    ) -> AsyncStream[Reply]:
+        """Run the turn that these arguments describe, as a stream."""
         return AsyncStream(self._begin(given, state, seal), handed_in=state, stream=True)
 
     async def count_tokens(

@@ -241,6 +241,7 @@ def list_compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> l
         return found
     # What a summary can still stand for before the next call is not left out after the answer.
     waits = settled and any(_can_summarise(each, background=False) for each in found)
+    waits = waits or any(getattr(s, "refuses_overflow", False) for each in found for s in each.strategies)
     if terms.room is not None and not waits:
         found.append(make_limit_compactor(_OverWindow(terms.room), OverTokens(max(1, terms.room // 2))))
     if settled:

@@ -99,7 +99,8 @@ class Strategy(Protocol):
 
     A strategy that requests summaries has an attribute `background`: True if they are written after an answer, False if
     they are written before the next call. A strategy that shortens the current exchange has `cuts_current = True`. It
-    is not applied after an answer, because the next turn may leave out the whole exchange instead.
+    is not applied after an answer, because the next turn may leave out the whole exchange instead. With
+    `refuses_overflow = True` it raises an error, and requests are not cut to the model's window either.
     """
 
     def apply(self, view: View, limits: Compactor) -> View:

@@ -30,6 +30,7 @@ from longtalk.tokens import counter_for
 from longtalk.tools import Tool
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.transfer.append import append_messages, read_messages
+from longtalk.turn.engine import TurnArguments
 from longtalk.turn.message import OpenAIToolOutput, ParsedMessage, ToolOutput
 from longtalk.turn.stream import AsyncStream
 from longtalk.wires import HTTP_WIRES, NAMES
@@ -49,6 +50,8 @@ class TurnOrder(msgspec.Struct, frozen=True, kw_only=True):
     system: str | None = None
     tools: Sequence[Tool] = ()
     options: Mapping[str, Any] = {}
+    max_tool_calls: int | None = None
+    """How many calls of tools that the service runs itself, such as `recall`, the turn may have; None for no limit."""
     output: Any = None
     """The type or JSON Schema that the answer must match; None for text."""
     conversation: str | None = None
@@ -111,16 +114,18 @@ async def open_stream(order: TurnOrder, store: Store, *, on_event: OnEvent | Non
     system = model.system or None if order.system is None else order.system
     counter = counter_for(model.provider.label)
     if order.conversation is None:
-        return AsyncChat(model.provider, policy=model.policy, on_event=on_event).stream(
-            given.message,
-            state=read_state_before(order, given),
+        arguments = TurnArguments(
+            message=given.message,
             system=system,
             instruction=order.instruction,
             tools=order.tools,
             options=options,
+            max_tool_calls=order.max_tool_calls,
             brief=order.brief,
             output=order.output,
         )
+        chat = AsyncChat(model.provider, policy=model.policy, on_event=on_event)
+        return chat.start(arguments, read_state_before(order, given))
     talk = AsyncConversation(
         order.conversation,
         model=model.provider,
@@ -140,6 +145,7 @@ async def open_stream(order: TurnOrder, store: Store, *, on_event: OnEvent | Non
         system=system,
         tools=order.tools,
         options=options,
+        max_tool_calls=order.max_tool_calls,
         output=order.output,
         key=order.key or None,
         meta=order.meta,

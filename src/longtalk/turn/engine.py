@@ -57,6 +57,8 @@ class TurnArguments(msgspec.Struct, frozen=True, kw_only=True):
     tools: Any = None
     options: Mapping[str, Any] | None = None
     max_rounds: int = 10
+    max_tool_calls: int | None = None
+    """The maximum number of calls that are run in this turn; None for no limit. Later ones get an error as result."""
     brief: Mapping[str, Any] | None = None
     output: Any = None
     turn: str | None = None
@@ -224,6 +226,7 @@ class AsyncEngine:
             rules=self.rules,
             options=options,
             max_rounds=given.max_rounds,
+            max_tool_calls=given.max_tool_calls,
             window=self._window,
             output=output,
             max_retries=self._max_retries,

@@ -63,6 +63,7 @@ class AsyncTurnRunner(Generic[R]):
         rules: Rules,
         options: Mapping[str, Any],
         max_rounds: int,
+        max_tool_calls: int | None = None,
         window: int | None = None,
         output: OutputType | None = None,
         max_retries: int = MAX_RETRIES,
@@ -81,7 +82,7 @@ class AsyncTurnRunner(Generic[R]):
             window=window,
             observer=observer,
         )
-        self._tools = AsyncToolRunner(self._progress, tools, self._memory, session, observer)
+        self._tools = AsyncToolRunner(self._progress, tools, self._memory, session, observer, max_tool_calls)
         self._provider = provider
         self._client = AsyncProviderClient(provider)
         self._options = options

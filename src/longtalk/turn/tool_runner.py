@@ -26,12 +26,16 @@ class AsyncToolRunner:
         memory: AsyncTurnMemory,
         session: AsyncSession[Any],
         observer: Observer,
+        max_calls: int | None = None,
     ) -> None:
         self._progress = progress
         self._tools = tools
         self._memory = memory
         self._session = session
         self._observer = observer
+        self._max_calls = max_calls
+        self._calls = 0
+        """How many calls of this turn count towards the limit: those of memory cards don't."""
         self._results: list[ToolResult] = []
 
     async def finish_earlier_calls(self) -> None:
@@ -92,6 +96,10 @@ class AsyncToolRunner:
 
         Return the text for the model, and the kind of failure that it reports ("" if it reports none).
         """
+        if not self._memory.is_update(call.name):
+            self._calls += 1
+            if self._max_calls is not None and self._calls > self._max_calls:
+                return f"Not run: only {self._max_calls} tool calls are allowed. Answer without it.", "limit reached"
         if self._memory.is_recall(call.name):
             text, failed = await self._memory.look_up(self._progress.draft, call)
             return text, "failed" if failed else ""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from typing import Any
 
-import msgspec
 import openai
 import pydantic
 import pytest
 
-from longtalk.service.openai.create_chat import CreateChat
-from longtalk.service.openai.create_response import CreateResponse
 from longtalk.testing import AsyncScripted, says
 from longtalk.wires import HTTP_WIRES
 from tests.service.conftest import Serve
@@ -104,30 +100,6 @@ def test_a_background_response_is_resumed_polled_and_cancelled(serve: Serve) -> 
         assert rest.get_final_response().output_text == "One two three."
     ended = client.responses.cancel(first.response.id)
     assert (ended.status, json.loads(ended.to_json())["id"]) == ("completed", first.response.id)
-
-
-OF_OPENAI_ONLY = {
-    "responses": {"access_programs", "image", "moderation"},
-    "chat": {"audio", "function_call", "functions", "moderation", "prediction", "web_search_options"},
-}
-OF_THE_CLIENT = {"extra_headers", "extra_query", "extra_body", "timeout"}
-
-
-@pytest.mark.parametrize("surface", OF_OPENAI_ONLY)
-def test_every_field_of_the_client_is_known_or_refused_by_name(serve: Serve, surface: str) -> None:
-    client: Any = serve(m=scripted()).client()
-    create, body = client.responses.create, CreateResponse
-    given: dict[str, Any] = {"input": "Hi."}
-    if surface == "chat":
-        create, body = client.chat.completions.create, CreateChat
-        given = {"messages": [{"role": "user", "content": "Hi."}]}
-    known = {field.name for field in msgspec.structs.fields(body)}
-    unknown = inspect.signature(create).parameters.keys() - known - OF_THE_CLIENT
-    assert unknown == OF_OPENAI_ONLY[surface]
-    for name in unknown:
-        with pytest.raises(openai.BadRequestError) as caught:
-            create(model="m", **given, extra_body={name: {}})
-        assert caught.value.param == name
 
 
 @pytest.mark.slow

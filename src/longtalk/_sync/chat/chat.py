@@ -219,6 +219,12 @@ class Chat:
             brief=brief,
             output=output,
         )
+        return self.start(given, state, seal)
+
+    def start(
+        self, given: TurnArguments, state: bytes | None, seal: Seal | BoundSeal | None = None
+    ) -> Stream[Reply]:
+        """Run the turn that these arguments describe, as a stream."""
         return Stream(self._begin(given, state, seal), handed_in=state, stream=True)
 
     def count_tokens(

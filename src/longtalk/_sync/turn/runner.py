@@ -64,6 +64,7 @@ class TurnRunner(Generic[R]):
         rules: Rules,
         options: Mapping[str, Any],
         max_rounds: int,
+        max_tool_calls: int | None = None,
         window: int | None = None,
         output: OutputType | None = None,
         max_retries: int = MAX_RETRIES,
@@ -82,7 +83,7 @@ class TurnRunner(Generic[R]):
             window=window,
             observer=observer,
         )
-        self._tools = ToolRunner(self._progress, tools, self._memory, session, observer)
+        self._tools = ToolRunner(self._progress, tools, self._memory, session, observer, max_tool_calls)
         self._provider = provider
         self._client = ProviderClient(provider)
         self._options = options

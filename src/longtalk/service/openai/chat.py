@@ -88,7 +88,7 @@ async def _start(
         messages=messages,
         system=system,
         tools=tools,
-        options=given.make_options(model.provider),
+        options=given.make_options(model.provider, model.options),
         output=given.read_output_schema(),
         conversation=conversation,
         key=target.key,
@@ -96,7 +96,7 @@ async def _start(
     )
     name = RunName(caller.owner, f"chatcmpl-{target}")
     chunks = _Chunks(name.id, model.name, [tool.name for tool in tools])
-    with_usage = given.stream_options is not None and given.stream_options.include_usage
+    with_usage = given.stream_options is not None and bool(given.stream_options.include_usage)
 
     async def play(run: Run) -> Item:
         return await _play(run, await service.open_stream(order), chunks, with_usage=with_usage)

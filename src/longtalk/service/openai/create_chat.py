@@ -11,26 +11,28 @@ from longtalk._util import json_bytes
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
 from longtalk.service.openai.client_tools import make_function
-from longtalk.service.openai.create_response import check_metadata
-from longtalk.service.openai.options import (
+from longtalk.service.openai.create_response import check_metadata, read_schema
+from longtalk.service.openai.fields import CHAT_FIELDS, check_fields
+from longtalk.service.openai.options import to_provider_options
+from longtalk.service.openai.request_parts import (
+    Bias,
+    ChatStreamOptions,
+    Effort,
     Penalty,
     Positive,
+    PromptCacheOptions,
+    Retention,
     Seed,
+    ServiceTier,
     Share,
     Temperature,
+    ToolChoice,
     TopLogprobs,
-    to_provider_options,
+    Verbosity,
 )
 from longtalk.tools import Tool
 
 _SYSTEM = (b'"system"', b'"developer"')
-
-
-class StreamOptions(msgspec.Struct):
-    """What a streamed answer includes."""
-
-    include_usage: bool = False
-    include_obfuscation: bool | None = None
 
 
 class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -40,11 +42,11 @@ class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     model: str | None = None
     conversation: str | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: ChatStreamOptions | None = None
     store: bool | None = None
     metadata: dict[str, str] | None = None
     tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: ToolChoice | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
     temperature: Temperature | None = None
@@ -55,28 +57,36 @@ class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     max_completion_tokens: Positive | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    logit_bias: dict[str, Any] | None = None
+    logit_bias: dict[str, Bias] | None = None
     logprobs: bool | None = None
     top_logprobs: TopLogprobs | None = None
     seed: Seed | None = None
     user: str | None = None
-    reasoning_effort: str | None = None
-    verbosity: str | None = None
-    service_tier: str | None = None
+    reasoning_effort: Effort | None = None
+    verbosity: Verbosity | None = None
+    service_tier: ServiceTier | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_options: dict[str, Any] | None = None
-    prompt_cache_retention: str | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
+    prompt_cache_retention: Retention | None = None
     safety_identifier: str | None = None
     modalities: list[str] | None = None
+    audio: Any = None
+    function_call: Any = None
+    functions: Any = None
+    moderation: Any = None
+    prediction: Any = None
+    web_search_options: Any = None
 
     def check(self) -> None:
         """Raise `ApiError` for fields that the service does not support."""
         if self.n not in (None, 1):
             raise ApiError(400, "`n` must be 1: a conversation continues with one answer.", param="n")
-        if self.logprobs or self.top_logprobs:
-            raise ApiError(400, "`logprobs` is not supported here.", param="logprobs", code="unsupported_parameter")
+        check_fields(self, CHAT_FIELDS)
+        for part in (self.stream_options, self.prompt_cache_options):
+            if part is not None:
+                part.check()
         if self.modalities not in (None, ["text"]):
-            raise ApiError(400, "`modalities` must be ['text'].", param="modalities", code="unsupported_parameter")
+            raise ApiError(400, '`modalities` must be ["text"].', param="modalities", code="unsupported_parameter")
         check_metadata(self.metadata)
 
     def split_messages(self) -> tuple[str | None, list[bytes]]:
@@ -101,48 +111,49 @@ class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             made.append(make_function({**function, "type": "function"}, f"tools[{i}].function"))
         return made
 
-    def make_options(self, provider: AsyncProvider) -> dict[str, Any]:
-        """Return the options of the model call."""
+    def make_options(self, provider: AsyncProvider, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the options of the model call. `known` are those of the settings, which the provider can do."""
         choice: Any = self.tool_choice if self.tools else None
         if isinstance(choice, dict) and isinstance(choice.get("function"), Mapping):
             choice = {"type": "function", "name": choice["function"].get("name")}
-        form = self.response_format or {}
+        limit = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
         fields = {
             "temperature": self.temperature,
             "top_p": self.top_p,
             "stop": self.stop,
-            "max_output_tokens": self.max_completion_tokens or self.max_tokens,
+            "max_output_tokens": getattr(self, limit),
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
             "logit_bias": self.logit_bias or None,
             "seed": self.seed,
-            "user": self.user,
-            "reasoning": {"effort": self.reasoning_effort},
+            "reasoning.effort": self.reasoning_effort,
             "verbosity": self.verbosity,
             "service_tier": self.service_tier,
             "prompt_cache_key": self.prompt_cache_key,
-            "prompt_cache_options": self.prompt_cache_options,
+            **(self.prompt_cache_options or PromptCacheOptions()).to_fields(),
             "prompt_cache_retention": self.prompt_cache_retention,
+            "user": self.user,
             "safety_identifier": self.safety_identifier,
+            "parallel_tool_calls": self.parallel_tool_calls if self.tools and choice != "none" else None,
             "tool_choice": choice,
-            "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
-            "json_object": True if form.get("type") == "json_object" else None,
+            "json_object": True if (self.response_format or {}).get("type") == "json_object" else None,
         }
-        return to_provider_options(fields, provider)
+        return to_provider_options(fields, provider, names={**_NAMES, "max_output_tokens": limit}, known=known)
 
     def read_output_schema(self) -> Mapping[str, Any] | None:
         """Return the JSON Schema that the answer must match, or None for text."""
-        form = self.response_format or {}
-        if form.get("type") in (None, "text", "json_object"):
+        form = self.response_format
+        if form is None or form.get("type") in ("text", "json_object"):
             return None
+        place = "response_format.json_schema"
         given = form.get("json_schema")
-        if (
-            form.get("type") != "json_schema"
-            or not isinstance(given, dict)
-            or not isinstance(given.get("schema"), dict)
-        ):
-            raise ApiError(400, "`response_format` must be text, json_object or json_schema.", param="response_format")
-        return {"title": given.get("name", "answer"), **given["schema"]}
+        if form.get("type") == "json_schema" and not isinstance(given, dict):
+            raise ApiError(400, f"`{place}` must be an object.", param=place)
+        return read_schema({"type": form.get("type", "")} | (given or {}), "response_format", place)
+
+
+_NAMES = {"reasoning.effort": "reasoning_effort", "json_object": "response_format"}
+"""Options under the names that clients of Chat Completions know."""
 
 
 def _read_text(content: Any, where: str) -> str:

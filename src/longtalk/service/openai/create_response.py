@@ -13,9 +13,25 @@ from longtalk.policies import Combine, Policy, Summarize
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
 from longtalk.service.openai.client_tools import make_functions, to_function_item
+from longtalk.service.openai.fields import RESPONSE_FIELDS, check_fields
 from longtalk.service.openai.item_references import is_reference
 from longtalk.service.openai.items import drop_id
-from longtalk.service.openai.options import Penalty, Positive, Share, Temperature, TopLogprobs, to_provider_options
+from longtalk.service.openai.options import to_provider_options
+from longtalk.service.openai.request_parts import (
+    Penalty,
+    Positive,
+    PromptCacheOptions,
+    Reasoning,
+    Retention,
+    ServiceTier,
+    Share,
+    StreamOptions,
+    Temperature,
+    Text,
+    ToolChoice,
+    TopLogprobs,
+)
+from longtalk.service.openai.truncation import refuse_overflow
 from longtalk.tools import Tool
 
 _ENCRYPTED = "reasoning.encrypted_content"
@@ -42,12 +58,12 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     previous_response_id: str | None = None
     store: bool | None = None
     stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
+    stream_options: StreamOptions | None = None
     background: bool | None = None
     include: list[str] | None = None
     metadata: dict[str, str] | None = None
     tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: ToolChoice | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     max_tool_calls: Positive | None = None
     max_output_tokens: Positive | None = None
@@ -56,16 +72,19 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     top_logprobs: TopLogprobs | None = None
-    reasoning: dict[str, Any] | None = None
-    text: dict[str, Any] | None = None
+    reasoning: Reasoning | None = None
+    text: Text | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    service_tier: str | None = None
+    service_tier: ServiceTier | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_options: dict[str, Any] | None = None
-    prompt_cache_retention: str | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
+    prompt_cache_retention: Retention | None = None
     safety_identifier: str | None = None
     user: str | None = None
-    prompt: dict[str, Any] | None = None
+    prompt: Any = None
+    access_programs: Any = None
+    image: Any = None
+    moderation: Any = None
     context_management: list[dict[str, Any]] | None = None
     client_metadata: dict[str, Any] | None = None
 
@@ -86,8 +105,10 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             )
         if self.background and not self.is_stored:
             raise ApiError(400, "A background response must be stored: leave `store` out.", param="background")
-        if self.prompt:
-            raise ApiError(400, "`prompt` is not supported here.", param="prompt", code="unsupported_parameter")
+        check_fields(self, RESPONSE_FIELDS)
+        for part in (self.stream_options, self.prompt_cache_options):
+            if part is not None:
+                part.check()
         for name in self.include or ():
             if name not in _INCLUDED:
                 known = " and ".join(map(repr, _INCLUDED))
@@ -99,8 +120,8 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """Whether reasoning items include the provider's encrypted reasoning."""
         return _ENCRYPTED in (self.include or ())
 
-    def choose_policy(self, policy: Policy) -> Policy:
-        """Return the policy of the turn: that of the model, with the limit that `context_management` adds."""
+    def choose_policy(self, policy: Policy, provider: AsyncProvider) -> Policy:
+        """Return the policy of the turn: that of the model, with what `context_management` and `truncation` ask for."""
         for number, each in enumerate(self.context_management or ()):
             where = f"context_management[{number}]"
             if each.get("type") != "compaction":
@@ -112,7 +133,7 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
                 policy = Combine(policy, Summarize(threshold))
             except InputError as problem:
                 raise ApiError(400, str(problem), param=f"{where}.compact_threshold") from None
-        return policy
+        return refuse_overflow(policy, provider) if self.truncation == "disabled" else policy
 
     def read_input(self) -> list[bytes]:
         """Return the input as items. References to items are still among them."""
@@ -134,38 +155,35 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """Return the client's functions. Raises `ApiError` for a tool that only OpenAI's own servers run."""
         return make_functions(self.tools or (), "tools")
 
-    def make_options(self, provider: AsyncProvider) -> dict[str, Any]:
-        """Return the options of the model call."""
-        text = self.text or {}
+    def make_options(self, provider: AsyncProvider, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the options of the model call. `known` are those of the settings, which the provider can do."""
+        text = self.text or Text()
         fields = {
             "temperature": self.temperature,
             "top_p": self.top_p,
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
             "max_output_tokens": self.max_output_tokens,
+            "parallel_tool_calls": self.parallel_tool_calls if self.tools and self.tool_choice != "none" else None,
             "tool_choice": self.tool_choice if self.tools else None,
-            "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
-            "reasoning": self.reasoning,
-            "verbosity": text.get("verbosity"),
-            "top_logprobs": self.top_logprobs,
+            **(self.reasoning or Reasoning()).to_fields(),
+            "verbosity": text.verbosity,
             "service_tier": self.service_tier,
             "prompt_cache_key": self.prompt_cache_key,
-            "prompt_cache_options": self.prompt_cache_options,
+            **(self.prompt_cache_options or PromptCacheOptions()).to_fields(),
             "prompt_cache_retention": self.prompt_cache_retention,
-            "safety_identifier": self.safety_identifier,
             "user": self.user,
-            "json_object": True if _read_format(text).get("type") == "json_object" else None,
+            "safety_identifier": self.safety_identifier,
+            "json_object": True if (text.format or {}).get("type") == "json_object" else None,
         }
-        return to_provider_options(fields, provider)
+        return to_provider_options(fields, provider, names=_NAMES, known=known)
 
     def read_output_schema(self) -> Mapping[str, Any] | None:
         """Return the JSON Schema that the answer must match, or None for text."""
-        form = _read_format(self.text or {})
-        if form.get("type") in (None, "text", "json_object"):
+        form = self.text.format if self.text is not None else None
+        if form is None or form.get("type") in ("text", "json_object"):
             return None
-        if form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict):
-            raise ApiError(400, "`text.format` must be text, json_object or json_schema.", param="text.format")
-        return {"title": form.get("name", "answer"), **form["schema"]}
+        return read_schema(form, "text.format", "text.format")
 
     def to_echo(self) -> dict[str, Any]:
         """Return the fields that the response repeats."""
@@ -181,12 +199,14 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             "presence_penalty": self.presence_penalty,
             "previous_response_id": self.previous_response_id,
             "prompt_cache_key": self.prompt_cache_key,
-            "reasoning": self.reasoning,
+            "prompt_cache_options": msgspec.to_builtins(self.prompt_cache_options),
+            "prompt_cache_retention": self.prompt_cache_retention,
+            "reasoning": msgspec.to_builtins(self.reasoning),
             "safety_identifier": self.safety_identifier,
             "service_tier": self.service_tier,
             "store": self.store,
             "temperature": self.temperature,
-            "text": self.text,
+            "text": msgspec.to_builtins(self.text),
             "tool_choice": self.tool_choice,
             "tools": self.tools,
             "top_logprobs": self.top_logprobs,
@@ -212,8 +232,15 @@ def check_metadata(metadata: Mapping[str, str] | None) -> None:
             )
 
 
-def _read_format(text: Mapping[str, Any]) -> Mapping[str, Any]:
-    form = text.get("format") or {}
-    if not isinstance(form, Mapping):
-        raise ApiError(400, "`text.format` must be an object.", param="text.format")
-    return form
+def read_schema(form: Mapping[str, Any], where: str, place: str) -> Mapping[str, Any]:
+    """Return the JSON Schema of an answer's form. `where` names the field, `place` the part that has the schema."""
+    if form.get("type") != "json_schema":
+        raise ApiError(400, f"`{where}.type` must be 'text', 'json_object' or 'json_schema'.", param=f"{where}.type")
+    for name, kind, what in (("name", str, "text"), ("schema", dict, "an object")):
+        if not isinstance(form.get(name), kind):
+            raise ApiError(400, f"`{place}.{name}` must be {what}.", param=f"{place}.{name}")
+    return {"title": form["name"], **form["schema"]}
+
+
+_NAMES = {"verbosity": "text.verbosity", "json_object": "text.format"}
+"""Options under the names that clients of the Responses API know."""

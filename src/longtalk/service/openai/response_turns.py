@@ -90,7 +90,8 @@ def new_chain_id(key: str = "", seed: str = "") -> ResponseId:
 async def make_order(service: Service, caller: Caller, given: CreateResponse, target: Target) -> TurnOrder:
     """Return the turn that a request asks for."""
     model = service.models.find(given.model, allowed=caller.models)
-    model = msgspec.structs.replace(model, policy=given.choose_policy(model.policy))
+    options = given.make_options(model.provider, model.options)
+    model = msgspec.structs.replace(model, policy=given.choose_policy(model.policy, model.provider))
     messages, state = await _split_compaction(service, caller, given.read_input(), target)
     messages = await _resolve_references(service, caller, messages, target, state)
     return TurnOrder(
@@ -100,7 +101,8 @@ async def make_order(service: Service, caller: Caller, given: CreateResponse, ta
         messages=messages,
         system=given.instructions,
         tools=given.make_tools(),
-        options=given.make_options(model.provider),
+        options=options,
+        max_tool_calls=given.max_tool_calls,
         output=given.read_output_schema(),
         conversation=target.id.conversation if target.is_stored else None,
         branch=target.branch,

@@ -1,0 +1,33 @@
+"""The field `truncation`: whether a request that is too long for the model may be shortened."""
+
+from __future__ import annotations
+
+import msgspec
+
+from longtalk.errors import ContextOverflow
+from longtalk.policies import Combine, Policy
+from longtalk.policies.base import Compactor
+from longtalk.policies.limits import OverTokens
+from longtalk.policies.view import View
+from longtalk.providers.base import AsyncProvider
+
+
+class _Refuse(msgspec.Struct, frozen=True):
+    """A strategy that raises `ContextOverflow` instead of making a request shorter."""
+
+    cuts_current = True
+    refuses_overflow = True
+
+    def apply(self, view: View, limits: Compactor) -> View:
+        raise ContextOverflow(
+            f"The request has about {view.tokens:,} tokens and is {limits.over}, the model's window. "
+            "With `truncation` set to 'disabled', nothing is left out."
+        )
+
+
+def refuse_overflow(policy: Policy, provider: AsyncProvider) -> Policy:
+    """Return a policy that also refuses a request that does not fit the model's window, if the window is known."""
+    window = provider.capabilities.window
+    if window is None:
+        return policy
+    return Combine(policy, Compactor(OverTokens(window), (_Refuse(),), OverTokens(window)))
