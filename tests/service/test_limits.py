@@ -2,45 +2,135 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
+import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import openai
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from longtalk.service.errors import ApiError
 from longtalk.service.http import measure_depth
-from longtalk.service.limits import RateLimiter
+from longtalk.service.limits import SLOT, RateLimiter, TurnSlots
 from longtalk.service.settings import Limits, Settings
+from longtalk.service.storage.in_memory import InMemoryStorage
+from longtalk.stores.leases import identify_this_process
+from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import AsyncScripted, says
 from longtalk.wires import HTTP_WIRES
 from tests.service.conftest import Serve
 from tests.service.test_runs import Waiting
 
 
+class Clock:
+    """A clock of one process, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.at = 1_000_000
+
+    def __call__(self) -> int:
+        return self.at
+
+
+def count(limiter: RateLimiter, owner: str = "ada", times: int = 1) -> int:
+    """Count requests, and return how many of them were allowed."""
+
+    async def ask() -> int:
+        allowed = 0
+        for _ in range(times):
+            with contextlib.suppress(ApiError):
+                await limiter.count_request(owner)
+                allowed += 1
+        return allowed
+
+    return asyncio.run(ask())
+
+
 def test_requests_are_limited_per_owner_and_come_back_with_time() -> None:
-    at = 0.0
-    limiter = RateLimiter(Limits(requests_per_minute=2), clock=lambda: at)
-    limiter.count_request("ada")
-    limiter.count_request("ada")
+    clock = Clock()
+    limiter = RateLimiter(Limits(requests_per_minute=2), InMemoryStorage(clock), clock)
+    assert count(limiter, times=2) == 2
     with pytest.raises(ApiError) as caught:
-        limiter.count_request("ada")
+        asyncio.run(limiter.count_request("ada"))
     assert (caught.value.status, caught.value.headers["retry-after"]) == (429, "30")
-    limiter.count_request("bob")
-    at = 30.0
-    limiter.count_request("ada")
-    with pytest.raises(ApiError):
-        limiter.count_request("ada")
+    assert count(limiter, "bob") == 1
+    clock.at += 29_000
+    assert count(limiter) == 0
+    clock.at += 1_100
+    assert count(limiter, times=2) == 1
+
+
+@given(
+    most=st.integers(1, 400),
+    steps=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60), st.integers(0, 20_000)), max_size=20),
+)
+def test_processes_together_allow_no_more_requests_than_the_limit(most: int, steps: list[tuple[int, int, int]]) -> None:
+    clocks = [Clock(), Clock(), Clock()]
+    for number, clock in enumerate(clocks):
+        # No two clocks show the same time.
+        clock.at += 700 * number
+    storage, limits = InMemoryStorage(clocks[0]), Limits(requests_per_minute=most)
+    limiters = [RateLimiter(limits, storage, clock) for clock in clocks]
+    began, allowed = clocks[0].at, 0
+    for process, times, pause in steps:
+        allowed += count(limiters[process], times=times)
+        filled = (clocks[0].at - began + 1_400) * most / 60_000
+        assert allowed <= most + filled
+        for clock in clocks:
+            clock.at += pause
+
+
+def test_what_one_process_has_allowed_counts_in_the_others() -> None:
+    clock = Clock()
+    storage, limits = InMemoryStorage(clock), Limits(requests_per_minute=300)
+    limiters = [RateLimiter(limits, storage, clock) for _ in range(3)]
+    allowed = [count(limiter, times=200) for limiter in limiters]
+    assert allowed == [200, 100, 0]
+
+
+def test_most_requests_are_counted_without_the_storage() -> None:
+    storage = InMemoryStorage()
+    limiter = RateLimiter(Limits(requests_per_minute=6_000), storage)
+    assert count(limiter, times=1_000) == 1_000
+    assert storage._version <= 12
 
 
 def test_many_owners_take_no_more_memory_than_few() -> None:
-    at = 0.0
-    limiter = RateLimiter(Limits(requests_per_minute=60), clock=lambda: at)
+    clock = Clock()
+    limiter = RateLimiter(Limits(requests_per_minute=120), InMemoryStorage(clock), clock)
     for i in range(10_001):
-        at = i * 10.0
-        limiter.count_request(str(i))
-    assert len(limiter._buckets) < 10
+        clock.at += 10_000
+        count(limiter, str(i))
+    assert len(limiter._leases) < 10
+
+
+def test_a_slot_is_held_by_one_turn_and_free_again_when_it_ends_or_its_process_dies() -> None:
+    storage = InMemoryStorage()
+    processes = [TurnSlots(Limits(concurrent_turns=3), storage) for _ in range(2)]
+
+    def take(number: int) -> str:
+        return asyncio.run(processes[number].take("ada"))
+
+    held = [take(0), take(1), take(0)]
+    assert len(set(held)) == 3
+    with pytest.raises(ApiError) as caught:
+        take(1)
+    assert (caught.value.status, caught.value.headers["retry-after"]) == (429, "2")
+    assert asyncio.run(processes[0].take("bob"))
+    asyncio.run(processes[1].release(held[0]))
+    assert take(1) == held[0]
+    dead = msgspec.structs.replace(identify_this_process(), started=1)
+    storage.put(SLOT, held[1], msgspec.json.encode(dead))
+    assert take(0) == held[1]
+    assert asyncio.run(processes[1].try_take("ada")) == ""
 
 
 def test_the_service_counts_requests(serve: Serve) -> None:
@@ -50,14 +140,32 @@ def test_the_service_counts_requests(serve: Serve) -> None:
         client.models.list()
 
 
-def test_an_owner_runs_only_so_many_turns_at_once(serve: Serve) -> None:
-    provider = Waiting()
-    client = serve(settings=Settings(limits=Limits(concurrent_turns=1)), m=provider).client()
-    client.responses.create(model="m", input="Count.", background=True)
-    assert provider.began.wait(60)
-    with pytest.raises(openai.RateLimitError):
-        client.responses.create(model="m", input="Me too.")
+def test_an_owner_runs_only_so_many_turns_at_once_in_all_processes(serve: Serve, tmp_path: Path) -> None:
+    provider = Waiting(*[says("One two.")] * 8)
+    settings = Settings(limits=Limits(concurrent_turns=3))
+    services = [serve(store=SQLite(tmp_path / "t.db"), settings=settings, m=provider) for _ in range(2)]
+    clients = [served.client() for served in services]
+    answers: list[str] = []
+
+    def ask(client: openai.OpenAI) -> None:
+        try:
+            answers.append(client.responses.create(model="m", input="Count.", background=True).status or "")
+        except openai.RateLimitError:
+            answers.append("refused")
+
+    threads = [threading.Thread(target=ask, args=(clients[number % 2],)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == ["queued"] * 3 + ["refused"] * 5
     provider.go.set()
+    for served in services:
+        while served.service.runs.active:
+            time.sleep(0.01)
+    # All slots are free again.
+    assert services[0].service.storage.list_documents(SLOT) == []
+    assert clients[1].responses.create(model="m", input="Count.").output_text == "One two."
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(serve: Serve) -> None:

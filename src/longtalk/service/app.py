@@ -136,7 +136,7 @@ def _make_route(endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaita
                 lambda: service.gate.identify(request.method, read_path(request.scope), request.headers),
             )
             request.state.caller = caller
-            service.limiter.count_request(caller.owner)
+            await service.limiter.count_request(caller.owner)
             method = "GET" if request.method == "HEAD" else request.method
             response = await endpoints[method](service, caller, request)
         except Exception as problem:

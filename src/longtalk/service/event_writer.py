@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from longtalk._util.concurrency import run_in_thread
 from longtalk.service.claims import KIND
+from longtalk.service.limits import SLOT
 from longtalk.service.run import Run, RunName
 from longtalk.service.storage.protocol import Append, Storage
 
@@ -120,9 +121,13 @@ class EventWriter:
 
 
 def _list_documents(ended: Iterable[Run]) -> list[tuple[str, str]]:
-    """Return the documents that are deleted when runs have ended. What is parked of a run is kept if it goes on."""
+    """Return the documents to delete when runs have ended here. What is parked of a run is kept if it goes on."""
     return [
-        (kind, run.name.to_key())
+        (kind, key)
         for run in ended
-        for kind in (KIND, *([PARKED] if run.is_parked and not run.is_handed_over else []))
+        for kind, key in (
+            (KIND, run.name.to_key()),
+            *([(PARKED, run.name.to_key())] if run.is_parked and not run.is_handed_over else []),
+            *([(SLOT, run.slot)] if run.slot else []),
+        )
     ]

@@ -1,57 +1,161 @@
-"""Limits for each owner: requests per minute, and turns at the same time. `quotas.py` limits tokens and cost."""
+"""Limits for each owner: requests per minute, and turns at the same time. `quotas.py` limits tokens and cost.
+
+All processes of a service count together, in the storage. Requests are leased: a process takes a second's worth of them
+at once, so not each request is written. A turn holds one of the owner's slots, a document that is deleted with the
+claim of its run. The slot of a process that has died is free again.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from weakref import WeakValueDictionary
 
+import msgspec
+
+from longtalk._util import typed_json
+from longtalk._util.concurrency import call_store
+from longtalk.service.claims import CLAIM_LIFETIME
 from longtalk.service.errors import ApiError
 from longtalk.service.settings import Limits
+from longtalk.service.storage.protocol import Storage
+from longtalk.stores.base import Holder
+from longtalk.stores.leases import identify_this_process, is_alive
+from longtalk.transcript.transcript import now
 
+RATE = "request_rate"
+"""The kind of document that counts the requests of an owner."""
+SLOT = "turn_slot"
+"""The kind of document by which a turn counts among those of its owner that run at the same time."""
+_MINUTE = 60_000
 _MOST_OWNERS = 10_000
 _LONGEST_RETRY = 60
 
 
+class Bucket(msgspec.Struct, frozen=True):
+    """The requests that an owner has left: at most a minute's worth, which fills steadily."""
+
+    left: float
+    at: int
+
+
+class _Lease(msgspec.Struct):
+    """The requests of an owner that this process may allow, and the time until which it need not ask for more."""
+
+    left: int
+    until: int
+
+
 class RateLimiter:
-    """Counts the requests of each owner: a bucket that holds a minute's worth and fills steadily.
+    """Counts the requests of each owner. `clock` returns milliseconds since 1970."""
 
-    `clock` returns seconds. The counts are those of this process.
-    """
-
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits, storage: Storage, clock: Callable[[], int] = now) -> None:
+        self._most = limits.requests_per_minute
+        self._storage = storage
         self._clock = clock
-        self._buckets: dict[str, tuple[float, float]] = {}
+        self._leases: dict[str, _Lease] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def count_request(self, owner: str) -> None:
+    async def count_request(self, owner: str) -> None:
         """Count a request. Raises `ApiError` if the owner has none left for now."""
-        most = self._limits.requests_per_minute
-        if not most:
+        if not self._most or self._use(owner):
             return
-        at = self._clock()
-        left, since = self._buckets.get(owner, (float(most), at))
-        left = min(float(most), left + (at - since) * most / 60)
-        if left < 1:
-            wait = (1 - left) * 60 / most
-            self._buckets[owner] = (left, at)
-            raise make_limit_error(f"Too many requests: the limit is {most} per minute.", wait)
-        self._buckets[owner] = (left - 1, at)
-        if len(self._buckets) > _MOST_OWNERS:
-            self._forget_full_buckets(most, at)
+        async with self._locks.setdefault(owner, asyncio.Lock()):
+            if not self._use(owner):
+                lease: _Lease = await call_store(self._storage, partial(self._take, owner))
+                self._leases[owner] = lease
+                self._use(owner)
+        if len(self._leases) > _MOST_OWNERS:
+            at = self._clock()
+            self._leases = {name: lease for name, lease in self._leases.items() if lease.until > at}
 
-    def check_turns(self, running: int) -> None:
-        """Raise `ApiError` if an owner already runs as many turns as allowed."""
-        most = self._limits.concurrent_turns
-        if most and running >= most:
-            raise make_limit_error(f"Too many turns are running: the limit is {most} at the same time.", 1)
+    def _use(self, owner: str) -> bool:
+        """Use a request that is leased. Return False if there is none; raise `ApiError` if there can be none yet."""
+        lease, at = self._leases.get(owner), self._clock()
+        if lease is None or lease.until <= at:
+            return False
+        if lease.left == -1:
+            message = f"Too many requests: the limit is {self._most} per minute."
+            raise make_limit_error(message, (lease.until - at) / 1000)
+        lease.left -= 1
+        if not lease.left:
+            del self._leases[owner]
+        return True
 
-    def _forget_full_buckets(self, most: int, at: float) -> None:
-        """Forget owners whose bucket is full again: they count as new ones."""
-        self._buckets = {
-            owner: (left, since)
-            for owner, (left, since) in self._buckets.items()
-            if left + (at - since) * most / 60 < most
-        }
+    def _take(self, owner: str) -> _Lease:
+        """Take some requests out of the owner's bucket. Without any, return a lease that says when there is one."""
+        most, most_taken = self._most, max(1, self._most // 60)
+        while True:
+            at, found = self._clock(), self._storage.get(RATE, owner)
+            before = typed_json.decode(found.value, Bucket) if found is not None else Bucket(most, at)
+            # The clock of another process may be ahead.
+            last = max(at, before.at)
+            left = min(float(most), before.left + (last - before.at) * most / _MINUTE)
+            taken = min(int(left), most_taken)
+            if not taken:
+                return _Lease(-1, at + round((1 - left) * _MINUTE / most + 0.5))
+            value, version = msgspec.json.encode(Bucket(left - taken, last)), found.version if found is not None else 0
+            # After a minute, the bucket is full again.
+            if self._storage.put(RATE, owner, value, expect=version, expires=last + _MINUTE) is not None:
+                return _Lease(taken, at + _MINUTE)
+
+
+class TurnSlots:
+    """Counts the turns of each owner that run at the same time."""
+
+    def __init__(self, limits: Limits, storage: Storage) -> None:
+        self._most = limits.concurrent_turns
+        self._storage = storage
+
+    async def take(self, owner: str) -> str:
+        """Take a slot and return its key, which is empty without a limit. Raises `ApiError` if the owner has none."""
+        if not self._most:
+            return ""
+        key: str = await call_store(self._storage, partial(self._take, owner))
+        if not key:
+            raise make_limit_error(f"Too many turns are running: the limit is {self._most} at the same time.", 1)
+        return key
+
+    async def try_take(self, owner: str) -> str:
+        """Take a slot for a turn that goes on in any case. Return its key, which is empty if there is none."""
+        return await call_store(self._storage, partial(self._take, owner)) if self._most else ""
+
+    async def release(self, key: str) -> None:
+        """Release a slot."""
+        if key:
+            await call_store(self._storage, partial(self._storage.delete, SLOT, key))
+
+    @contextlib.asynccontextmanager
+    async def hold(self, owner: str) -> AsyncIterator[None]:
+        """Return a context manager that holds a slot."""
+        key = await self.take(owner)
+        try:
+            yield
+        finally:
+            await self.release(key)
+
+    def _take(self, owner: str) -> str:
+        prefix, numbers = f"{len(owner)}:{owner}/", list(range(self._most))
+        first = f"{prefix}{random.choice(numbers)}"
+        if renew_slot(self._storage, first, expect=0):
+            return first
+        taken = {each.key: each for each in self._storage.list_documents(SLOT, prefix=prefix, limit=self._most)}
+        for key in [f"{prefix}{number}" for number in numbers]:
+            found = taken.get(key)
+            if found is not None and is_alive(typed_json.decode(found.value, Holder)):
+                continue
+            if renew_slot(self._storage, key, expect=found.version if found is not None else 0):
+                return key
+        return ""
+
+
+def renew_slot(storage: Storage, key: str, *, expect: int | None = None) -> bool:
+    """Keep a slot from expiring. `expect` is as for `Storage.put`."""
+    value = msgspec.json.encode(identify_this_process())
+    return storage.put(SLOT, key, value, expect=expect, expires=now() + CLAIM_LIFETIME) is not None
 
 
 def make_limit_error(message: str, wait: float, code: str = "rate_limit_exceeded") -> ApiError:

@@ -26,8 +26,10 @@ class RunName(NamedTuple):
 class Run:
     """A run in this process. `emit` adds events; `cancelled` says that the client wants it to end."""
 
-    def __init__(self, name: RunName, on_emit: Callable[[Run], None], *, logs: bool) -> None:
+    def __init__(self, name: RunName, on_emit: Callable[[Run], None], *, logs: bool, slot: str = "") -> None:
         self.name = name
+        self.slot = slot
+        """The slot that the run holds among those of its owner; empty without a limit."""
         self.logs = logs
         """Whether the events are stored, for followers in other processes and for those who come back."""
         self.events: list[bytes] = []

@@ -20,6 +20,7 @@ from longtalk._util.concurrency import run_in_thread
 from longtalk.service.claims import CLAIM_LIFETIME, KIND, Claims
 from longtalk.service.errors import ApiError, interrupted
 from longtalk.service.event_writer import PARKED, EventWriter
+from longtalk.service.limits import renew_slot
 from longtalk.service.run import Run, RunName
 from longtalk.service.storage.protocol import Storage
 from longtalk.service.watcher import POLL_SECONDS, Watcher
@@ -67,17 +68,20 @@ class Runs:
         """Wait until this process begins no more runs."""
         await self._stopping.wait()
 
-    def count_active(self, owner: str) -> int:
-        """Return how many runs of an owner go on in this process."""
-        return sum(run.name.owner == owner for run in self.active)
-
     async def start(
-        self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, logs: bool = True, parked: bytes | None = None
+        self,
+        name: RunName,
+        play: Callable[[Run], Awaitable[Any]],
+        *,
+        logs: bool = True,
+        parked: bytes | None = None,
+        slot: str = "",
     ) -> Run:
         """Start a run. `play` produces its events; what it returns is the run's result.
 
-        `parked` is stored until the run ends, so that another process can go on with it if this one dies or stops.
-        Raises `ApiError` if the run has already started, in this process or in another one, or if this process stops.
+        `parked` is stored until the run ends, so that another process can go on with it if this one dies or stops. The
+        run holds `slot` until it ends. Raises `ApiError` if the run has already started, in this process or in another
+        one, or if this process stops.
         """
         if self.is_stopping:
             raise ApiError(
@@ -93,7 +97,7 @@ class Runs:
                 409, "This request is already running.", code="request_running", headers={"retry-after": "1"}
             )
         self._watcher.start()
-        run = self._runs[name] = Run(name, self._writer.add, logs=logs)
+        run = self._runs[name] = Run(name, self._writer.add, logs=logs, slot=slot)
         try:
             if logs:
                 await run_in_thread(partial(self._point_to_log, run))
@@ -103,12 +107,16 @@ class Runs:
         except BaseException:
             # The storage has failed, or the client has left: the same request can begin again.
             del self._runs[name]
+            # The caller releases the slot.
+            run.slot = ""
             self._writer.abandon(run)
             raise
         self._launch(run, play)
         return run
 
-    async def take_over(self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, parked: bool) -> Run | None:
+    async def take_over(
+        self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, parked: bool, slot: str = ""
+    ) -> Run | None:
         """Go on with a run whose process has died. Its events so far are those of the new run, which adds to them.
 
         Returns None if the run goes on elsewhere, or has nothing to go on with: with `parked`, the document of this
@@ -116,7 +124,7 @@ class Runs:
         """
         if self.is_stopping or name in self._runs or not await run_in_thread(partial(self._claims.claim, name)):
             return None
-        run = self._runs[name] = Run(name, self._writer.add, logs=True)
+        run = self._runs[name] = Run(name, self._writer.add, logs=True, slot=slot)
         run.is_parked = True
         try:
             goes_on = await run_in_thread(partial(self._restore, run, parked=parked))
@@ -271,6 +279,8 @@ class Runs:
                 for run in self.active:
                     with contextlib.suppress(Exception):
                         await run_in_thread(partial(self._claims.renew, run.name))
+                        if run.slot:
+                            await run_in_thread(partial(renew_slot, self._storage, run.slot))
                         if run.logs:
                             await run_in_thread(partial(self._point_to_log, run))
         finally:

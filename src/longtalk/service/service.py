@@ -14,7 +14,7 @@ from longtalk.observation import OnEvent, join_observers
 from longtalk.observation.telemetry import Telemetry
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.access import AccessKeys, Gate
-from longtalk.service.limits import RateLimiter
+from longtalk.service.limits import RateLimiter, TurnSlots
 from longtalk.service.models import Models
 from longtalk.service.quotas import Quotas
 from longtalk.service.retention import Retention
@@ -56,7 +56,8 @@ class Service:
         self.keys = AccessKeys(self.storage)
         self.sessions = Sessions(self.storage)
         self.gate = Gate(settings, self.keys, self.sessions)
-        self.limiter = RateLimiter(settings.limits)
+        self.limiter = RateLimiter(settings.limits, self.storage)
+        self.slots = TurnSlots(settings.limits, self.storage)
         self.quotas = Quotas(settings.limits, self.storage)
         self.telemetry = Telemetry(content=settings.telemetry_content) if settings.telemetry else None
         self.runs = Runs(self.storage)
@@ -71,14 +72,24 @@ class Service:
         self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, logs: bool, parked: bytes | None = None
     ) -> Run:
         """Start a run, if its owner may run another one. See `Runs.start`."""
-        self.limiter.check_turns(self.runs.count_active(name.owner))
         await self.quotas.check(name.owner)
-
-        return await self.runs.start(name, self._count(name, play), logs=logs, parked=parked)
+        slot = await self.slots.take(name.owner)
+        try:
+            return await self.runs.start(name, self._count(name, play), logs=logs, parked=parked, slot=slot)
+        except BaseException:
+            await self.slots.release(slot)
+            raise
 
     async def take_over_run(self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, parked: bool) -> Run | None:
         """Go on with a run whose process has died. See `Runs.take_over`."""
-        return await self.runs.take_over(name, self._count(name, play), parked=parked)
+        slot = await self.slots.try_take(name.owner)
+        run = None
+        try:
+            run = await self.runs.take_over(name, self._count(name, play), parked=parked, slot=slot)
+        finally:
+            if run is None:
+                await self.slots.release(slot)
+        return run
 
     def _count(self, name: RunName, play: Callable[[Run], Awaitable[Any]]) -> Callable[[Run], Awaitable[Any]]:
         """Return `play`, which also stores what the run has used."""
@@ -97,12 +108,12 @@ class Service:
 
     async def compact(self, order: TurnOrder) -> Compaction:
         """Shorten what was said before a turn. A model call for a summary is counted, and limited like a turn."""
-        self.limiter.check_turns(self.runs.count_active(order.owner))
         await self.quotas.check(order.owner)
-        try:
-            return await compact(order, on_event=self._observe(order))
-        finally:
-            await self.quotas.store(order.owner)
+        async with self.slots.hold(order.owner):
+            try:
+                return await compact(order, on_event=self._observe(order))
+            finally:
+                await self.quotas.store(order.owner)
 
     def _observe(self, order: TurnOrder) -> OnEvent | None:
         """Return a function that counts and traces the model calls of a turn."""

@@ -47,7 +47,7 @@ class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits for each owner. 0 means that there is no limit. Requests and turns are counted in each process."""
+    """Limits for each owner, counted by all processes together. 0 means that there is no limit."""
 
     body_bytes: int = 20_000_000
     """The largest body of a request; always limited."""
@@ -56,9 +56,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requests_per_minute: int = 0
     concurrent_turns: int = 0
     tokens_per_day: int = 0
-    """Tokens sent and received in a day (UTC), counted by all processes together."""
+    """Tokens sent and received in a day (UTC)."""
     cost_per_day: float = 0.0
-    """US dollars in a day (UTC), counted by all processes together. Models without known prices are then refused."""
+    """US dollars in a day (UTC). Models without known prices are then refused."""
 
 
 class RetentionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

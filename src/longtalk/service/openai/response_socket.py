@@ -180,7 +180,7 @@ async def identify(service: Service, socket: WebSocket) -> Caller:
     caller: Caller = await call_store(
         service.storage, lambda: service.gate.identify("POST", read_path(socket.scope), socket.headers)
     )
-    service.limiter.count_request(caller.owner)
+    await service.limiter.count_request(caller.owner)
     return caller
 
 
