@@ -27,7 +27,7 @@ PROGRAMS = {
     "Chat, Conversation, Archive": "from longtalk import Archive, Chat, Conversation",
 }
 LARGEST = list(PROGRAMS.values())[-1]
-HEAVY = ("anthropic", "anyio", "asyncio", "click", "cryptography", "httpx2", "openai", "rich", "xllamacpp")
+HEAVY = ("anthropic", "anyio", "asyncio", "click", "cryptography", "httpx2", "numpy", "openai", "rich", "xllamacpp")
 
 
 def measure_cpu(program: str) -> float:

@@ -156,7 +156,8 @@ class Floor(RecallIndex):
     def __init__(self, units: Sequence[Unit]) -> None:
         super().__init__()
         self.units = list(units)
-        self._unit_numbers = {unit.position: number for number, unit in enumerate(units)}
+        for unit in units:
+            self.hold_unit(unit)
         self.found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         self.sizes: list[int] = []
         for number, unit in enumerate(units):

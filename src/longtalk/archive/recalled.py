@@ -26,7 +26,7 @@ def explain_recalled(index: RecallIndex, message: str, positions: Collection[int
     scores: dict[int, float] = {}
     for hit in rank(index, message, now=now // 1000).hits:
         scores.setdefault(hit.position, hit.score)
-    texts = {unit.position: unit.text for unit in index.units}
+    texts = {unit.position: unit.text for unit in index.find_units(positions)}
     asked = dict(extract_terms_with_words(message))
     found = []
     for position in positions:

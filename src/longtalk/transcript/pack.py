@@ -142,6 +142,10 @@ class Pack:
         turn, first = self.index.turns[run], int.from_bytes(self.index.firsts[4 * run : 4 * run + 4], "little")
         return turn, f"{turn}-{first + i - (ends[run - 1] if run else 0)}"
 
+    def id(self, i: int) -> str:
+        """Return the id of the entry at position `i`."""
+        return self._turn_and_id(i)[1]
+
     def parent(self, i: int) -> str | None:
         """Return the id of the parent of the entry at position `i`, or None for the first entry of a conversation."""
         if i in self.index.parents:

@@ -15,7 +15,7 @@ from longtalk.memory.brief.lines import BriefContent, Line, make_line_id
 from longtalk.memory.brief.operations import Operation
 from longtalk.memory.brief.record import BriefRecord, with_brief_record
 from longtalk.memory.cards.capture import apply_cards
-from longtalk.memory.recall.index_cache import CachedIndex
+from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
 from longtalk.memory.recall.search import add_fallen_lines
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
@@ -115,8 +115,10 @@ def test_lines_of_the_app_that_the_cards_of_an_answer_push_out_are_recorded() ->
     assert [line.text for line in read_lines(changed).fell] == [BOW]
 
 
-def test_an_index_that_is_cached_for_later_turns_gets_no_lines() -> None:
+def test_an_index_that_is_cached_for_later_turns_has_the_lines_for_one_turn() -> None:
     transcript = with_app_lines(with_brief_record(Transcript(), BriefRecord()), [make_line("a")], [])
-    index = CachedIndex(("c",))
+    index, cache = CachedIndex(("c", "")), IndexCache()
     add_fallen_lines(index, transcript, transcript.records)
-    assert len(index) == 0
+    assert len(index) == 1
+    cache.put(index)
+    assert len(cache.take(("c", ""))) == 0

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk.errors import InputError
-from longtalk.memory.recall import embeddings, ranking
+from longtalk.memory.recall import columns, embeddings
 from longtalk.memory.recall.excerpt import render_date, render_hits, select_hits
 from longtalk.memory.recall.index import Hit, RecallIndex, Unit, split_parts
 from longtalk.memory.recall.query import find_days, parse_query
-from longtalk.memory.recall.ranking import rank
+from longtalk.memory.recall.ranking import Ranking, rank
+from tests.memory.recall.plain_index import PlainIndex, PlainRanking
 from tests.support.properties import examples
 
 DAY = 86_400
@@ -59,10 +62,11 @@ def test_a_question_finds_what_answers_it(query: str, place: int) -> None:
 
 def test_a_term_that_is_not_sought_is_as_rare_as_it_is_here() -> None:
     index = index_talk()
-    violin, soup = (index.vocabulary.numbers[term] for term in ("violin", "soup"))
-    rare = index.compute_rarity(soup)
+    terms = np.array([index.vocabulary.numbers[term] for term in ("violin", "soup")])
+    _, rare = index.compute_rarities(terms)
     index.size, index.shares = 100 * len(index), {"violin": 1.0}
-    assert index.compute_rarity(soup) == rare < index.compute_rarity(violin)
+    violin, soup = index.compute_rarities(terms)
+    assert soup == rare < violin
 
 
 def test_an_answer_borrows_the_words_of_its_question() -> None:
@@ -249,20 +253,44 @@ def test_the_budget_is_never_exceeded_and_the_order_is_kept(
 
 
 @examples(25, 150)
-@given(UNITS, TEXTS, st.data())
-def test_growing_gives_the_ranking_of_the_whole_and_excluded_places_never_come(
-    units: list[Unit], query: str, data: st.DataObject
+@given(UNITS, UNITS, TEXTS, st.data())
+def test_an_index_that_grew_and_shrank_ranks_like_one_of_the_same_units(
+    units: list[Unit], others: list[Unit], query: str, data: st.DataObject
 ) -> None:
     exclude = data.draw(st.sets(st.sampled_from([unit.position for unit in units] or [0])))
-    grown = RecallIndex()
-    for unit in units:
+    kept = data.draw(st.integers(0, len(units)))
+    grown = RecallIndex(units[:kept])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "_MIN_TAIL", data.draw(st.sampled_from([0, 4, 8_192])))
         rank(grown, query)
-        grown.add(unit)
-    ranked = rank(grown, query, exclude=exclude)
+        for unit in others:
+            grown.add(msgspec.structs.replace(unit, position=unit.position + 3 * kept))
+        rank(grown, query)
+        grown.truncate(kept)
+        for unit in units[kept:]:
+            rank(grown, query)
+            grown.add(unit)
+        ranked = rank(grown, query, exclude=exclude)
     assert ranked == rank(RecallIndex(units), query, exclude=exclude)
+    assert grown.text_size == sum(len(unit.text) for unit in units)
     assert not exclude & {hit.position for hit in ranked.hits}
     if len(exclude) == len(units):
         assert ranked.budget_share == 0
+
+
+@examples(35, 400)
+@given(UNITS, TEXTS, st.integers(0, START + 40 * DAY))
+def test_the_arrays_rank_like_plain_loops(units: list[Unit], query: str, now: int) -> None:
+    labelled = [msgspec.structs.replace(unit, labels="violin Ada" if unit.position % 2 else "") for unit in units]
+    index, plain = RecallIndex(labelled), PlainIndex(labelled)
+    if not plain.term_count:
+        return
+    ranking, plain_ranking = Ranking(index, query, now), PlainRanking(plain, query, now)
+    parts, scores = ranking.compute_final_scores()
+    assert dict(zip(parts.tolist(), scores.tolist(), strict=True)) == pytest.approx(
+        dict(plain_ranking.compute_final_scores())
+    )
+    assert ranking.compute_budget_share(()) == pytest.approx(plain_ranking.compute_budget_share(()))
 
 
 @given(TEXTS, st.integers(1, 50))
@@ -270,17 +298,6 @@ def test_parts_are_the_whole_text_in_order(text: str, size: int) -> None:
     found = split_parts(text, size)
     assert "".join(text[start:stop] for start, stop in found) == text
     assert all(stop - start <= 2 * size for start, stop in found)
-
-
-def test_a_word_that_is_everywhere_costs_little_and_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, "_MAX_POSTINGS", 20)
-    units = [Unit(i, "user", f"violin {i}", START + i) for i in range(200)]
-    units[50] = Unit(50, "user", "red violin", START + 50)
-    units[90] = Unit(90, "user", "red curtains", START + 90)
-    index = RecallIndex(units)
-    assert {hit.position for hit in rank(index, "violin red").hits[:2]} == {50, 90}
-    assert 0 < len(rank(index, "violin").hits) <= 24
-    assert min(hit.position for hit in rank(index, "violin").hits) >= 178
 
 
 def test_huge_messages_are_taken() -> None:

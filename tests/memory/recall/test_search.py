@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 
 from longtalk._util import json_bytes
 from longtalk._util.lookalikes import neutralize
 from longtalk.errors import InputError
-from longtalk.memory.recall import candidates, embeddings
+from longtalk.memory.recall import candidates, embeddings, index_cache
 from longtalk.memory.recall import search as module
 from longtalk.memory.recall.index import RecallIndex, Unit
 from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
@@ -85,7 +86,26 @@ def recall_from_state(entries: list[Entry], message: str, config: Recall = FREE,
     return render_recalled(index, message, config, Estimator(), **{"now": 0, **more})
 
 
+def from_candidates(ask: Callable[..., Recalled]) -> Callable[..., Recalled]:
+    def ask_candidates(*arguments: Any, **more: Any) -> Recalled:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "MAX_WHOLE", 0)
+            return ask(*arguments, **more)
+
+    return ask_candidates
+
+
 both = pytest.mark.parametrize("ask", [recall_from_store, recall_from_state])
+"""Where all entries are indexed: from a store and from a state."""
+each = pytest.mark.parametrize(
+    "ask",
+    [
+        *(recall_from_store, recall_from_state),
+        *(from_candidates(recall_from_store), from_candidates(recall_from_state)),
+    ],
+    ids=["store", "state", "candidates from a store", "candidates from a state"],
+)
+"""Also where only candidates are."""
 
 
 # What is configured
@@ -105,7 +125,7 @@ def test_recall_is_checked_when_it_is_made(monkeypatch: pytest.MonkeyPatch) -> N
 # What is found
 
 
-@both
+@each
 @pytest.mark.parametrize(
     ("message", "text"),
     [
@@ -123,7 +143,7 @@ def test_a_message_finds_what_it_is_about(ask: Callable[..., Recalled], message:
     assert 200 in found.positions
 
 
-@both
+@each
 def test_what_follows_a_question_is_found_by_the_question(ask: Callable[..., Recalled]) -> None:
     talk = make_long_talk(
         make_entry("Where does Clara rehearse?", "assistant"), make_entry("In an old factory, every Tuesday.")
@@ -131,7 +151,7 @@ def test_what_follows_a_question_is_found_by_the_question(ask: Callable[..., Rec
     assert "old factory" in ask(talk, "Where does Clara rehearse?").text
 
 
-@both
+@each
 def test_what_was_said_on_a_day_is_found(ask: Callable[..., Recalled]) -> None:
     at = START + 50 * DAY
     talk = make_long_talk(make_entry("Nothing special.", at=at))
@@ -139,22 +159,22 @@ def test_what_was_said_on_a_day_is_found(ask: Callable[..., Recalled]) -> None:
     assert "Nothing special." in ask(talk, "What was it 3 days ago?", now=at + 3 * DAY).text
 
 
-@both
+@each
 def test_what_is_recalled_is_dated_and_in_order(ask: Callable[..., Recalled]) -> None:
     harps = [make_entry(f"The harp costs {price} francs.", at=START + (110 + price) * DAY) for price in (5, 7)]
     found = ask(
         [*make_long_talk(), *harps, make_entry("Good.", at=START + 120 * DAY)],
         "How many francs is the harp?",
-        Recall(60),
+        Recall(50),
     )
     assert found.text == (
         "[Fri 8 Mar 2024]\nUser: The harp costs 5 francs.\n[Sun 10 Mar]\nUser: The harp costs 7 francs.\n"
     )
     assert found.positions == (400, 401)
-    assert found.tokens == Estimator().count(wrap_in_tag("recalled", found.text)) <= 60
+    assert found.tokens == Estimator().count(wrap_in_tag("recalled", found.text)) <= 50
 
 
-@both
+@each
 def test_an_event_is_found_and_what_tools_and_the_app_said_is_not(ask: Callable[..., Recalled]) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     special = [
@@ -171,7 +191,7 @@ def test_an_event_is_found_and_what_tools_and_the_app_said_is_not(ask: Callable[
     assert "300" not in found.text
 
 
-@both
+@each
 def test_the_lines_of_a_card_find_its_answer_and_never_show(ask: Callable[..., Recalled]) -> None:
     card = '<MEMORY_CARD>{"+facts": ["plays the bandoneon"], "~open": "x"}</MEMORY_CARD>'
     found = ask(
@@ -187,21 +207,21 @@ def test_a_label_weighs_as_much_as_what_a_user_said() -> None:
     assert rank(RecallIndex(labelled), "bandoneon").hits[0].position == 0
 
 
-@both
+@each
 def test_someone_who_is_named_is_heard_first(ask: Callable[..., Recalled]) -> None:
     special = [make_entry("I like figs.", name="Ada"), make_entry("I like figs, too.", name="Bo <b>\n")]
     found = ask(make_long_talk(*special), "Does Bo like figs?", Recall(30, gate=False))
     assert found.text.endswith("Bo <b>: I like figs, too.\n")
 
 
-@both
+@each
 def test_what_is_excluded_is_not_recalled(ask: Callable[..., Recalled]) -> None:
     talk = make_long_talk(make_entry("My violin is red."))
     assert 200 not in ask(talk, "Which colour is my violin?", exclude=range(100, 300)).positions
     assert ask(talk, "Which colour is my violin?", Recall(), exclude=range(500)) == Recalled()
 
 
-@both
+@each
 @pytest.mark.parametrize(
     "message",
     [
@@ -213,7 +233,7 @@ def test_a_message_that_does_not_refer_back_is_given_nothing(ask: Callable[..., 
     assert ask(make_long_talk(make_entry("The rain in Porto is warm.")), message, Recall()) == Recalled()
 
 
-@both
+@each
 def test_a_message_that_refers_back_opens_the_gate(ask: Callable[..., Recalled]) -> None:
     assert (
         "Porto"
@@ -221,7 +241,7 @@ def test_a_message_that_refers_back_opens_the_gate(ask: Callable[..., Recalled])
     )
 
 
-@both
+@each
 def test_nothing_is_recalled_without_a_budget(ask: Callable[..., Recalled]) -> None:
     talk = make_long_talk(make_entry("My violin is red."))
     assert ask(talk, "Which colour is my violin?", Recall(0)) == Recalled()
@@ -267,11 +287,12 @@ def test_a_bounded_number_of_entries_is_looked_at(monkeypatch: pytest.MonkeyPatc
     plain = store.read
     monkeypatch.setattr(store, "read", lambda *names: read.append(names[-1] - names[-2]) or plain(*names))
     monkeypatch.setattr(candidates, "_FREQUENT", 100)
+    monkeypatch.setattr(module, "MAX_WHOLE", 2_000)
     index = index_store(store, "ada", "talk", MAIN, len(talk), "violin 17 and violin number", Recall(300))
     assert sum(read) < 400
     assert len(index) < 400
     assert 17 in [hit.position for hit in rank(index, "violin 17").hits[:3]]
-    assert index.compute_rarity(index.vocabulary.numbers["violin"]) < 0.1
+    assert index.compute_rarities(np.array([index.vocabulary.numbers["violin"]])) < 0.1
 
 
 def test_of_a_long_message_the_beginning_and_the_end_count() -> None:
@@ -306,15 +327,17 @@ def test_words_are_found_in_json_however_it_is_written() -> None:
 
 def test_a_word_that_is_everywhere_counts_where_rarer_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, "_FREQUENT", 50)
+    monkeypatch.setattr(module, "MAX_WHOLE", 0)
     talk = make_long_talk(make_entry("The tram is red."), size=400)
     for i in range(0, 150, 5):
         talk[i] = make_entry("Red, I said.")
     index = index_store(store_entries(talk), "ada", "talk", MAIN, len(talk), "red tram", Recall(0))
     assert 200 in [hit.position for hit in rank(index, "red tram").hits]
-    assert not {unit.position for unit in index.units} & set(range(210, 400))
+    assert not set(index.positions.values.tolist()) & set(range(210, 400))
 
 
-def test_of_a_long_answer_the_parts_that_fit_are_indexed() -> None:
+def test_of_a_long_answer_the_parts_that_fit_are_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WHOLE", 0)
     lines = [f"Item {i} is about {FILLER[i % 4]}" for i in range(100)]
     lines[70] = "The violin hangs on the wall."
     talk = make_long_talk(make_entry("\n".join(lines), "assistant"))
@@ -411,10 +434,11 @@ def test_an_index_is_kept_and_goes_on_with_what_is_new(cache: IndexCache) -> Non
     assert "puppy" in text
     assert "kitten" in text
     store.redact("ada", "talk", "t-20", b'{"role":"user","content":"-"}')
-    third, text = ask(len(talk) + 1)
-    assert third is not first
+    _, text = ask(len(talk) + 1)
+    assert "kitten" in text
     assert "puppy" not in text
-    assert ask(len(talk))[0] is not third
+    _, text = ask(len(talk))
+    assert "kitten" not in text
 
 
 def test_a_branch_goes_on_with_the_index_of_the_one_that_it_left(cache: IndexCache) -> None:
@@ -434,7 +458,7 @@ def test_a_branch_goes_on_with_the_index_of_the_one_that_it_left(cache: IndexCac
     assert fork is main
     assert "kitten" in text
     other, text = ask("other", len(talk) + 1)
-    assert other is not fork, "it has what the fork said"
+    assert other is main
     assert "parrot" in text
     assert "kitten" not in text
 
@@ -445,8 +469,8 @@ def test_two_at_once_never_share_an_index(monkeypatch: pytest.MonkeyPatch) -> No
     gate = threading.Barrier(4)
 
     class Watched(IndexCache):
-        def take(self, *arguments: Any) -> CachedIndex:
-            index = super().take(*arguments)
+        def take(self, *arguments: Any, **more: Any) -> CachedIndex:
+            index = super().take(*arguments, **more)
             assert id(index) not in seen
             seen.append(id(index))
             return index
@@ -471,8 +495,53 @@ def test_two_at_once_never_share_an_index(monkeypatch: pytest.MonkeyPatch) -> No
     assert seen == []
 
 
-def test_the_cache_keeps_the_few_that_were_used_last() -> None:
+def test_the_cache_keeps_what_was_used_last_within_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = IndexCache()
+    monkeypatch.setattr(index_cache, "_MAX_BYTES", 4 * CachedIndex(("", "")).nbytes)
     for number in range(10):
-        cache.put(CachedIndex((number,)))
-    assert cache._indexes.keys() == {(number,) for number in range(2, 10)}
+        cache.put(CachedIndex((number, "")))
+    assert [number for number in range(10) if (number, "") in cache._indexes] == [6, 7, 8, 9]
+
+
+def test_texts_are_read_again_when_they_are_quoted(monkeypatch: pytest.MonkeyPatch, cache: IndexCache) -> None:
+    monkeypatch.setattr(index_cache, "_MAX_TEXT", 0)
+    talk = make_long_talk(make_entry("My violin is red."))
+    transcript, store = make_transcript(talk), store_entries(talk)
+    for _ in range(3):
+        for index in (
+            index_store(store, "ada", "talk", MAIN, len(talk), "my violin", FREE),
+            index_transcript(transcript, "my violin", FREE),
+        ):
+            assert "violin is red" in render_recalled(index, "my violin", FREE, Estimator(), now=0).text
+            assert index.text_size == 0
+
+
+def test_a_long_state_is_indexed_when_it_is_seen_again(cache: IndexCache) -> None:
+    talk = make_long_talk(make_entry("My violin is red."), size=1_200)
+    sizes = []
+    for more in (0, 0, 1, 2, 1):
+        index = index_transcript(make_transcript([*talk, *[make_entry(f"Good {more}.")] * more]), "my violin", FREE)
+        assert "violin is red" in render_recalled(index, "my violin", FREE, Estimator(), now=0).text
+        sizes.append(len(index))
+    assert sizes[0] < 300
+    assert sizes[1:] == [1_201, 1_202, 1_203, 1_202]
+
+
+def test_a_state_that_was_changed_is_indexed_as_it_is(cache: IndexCache) -> None:
+    talk = make_long_talk(make_entry("My violin is red."), size=100)
+    for colour in ("red", "blue", "red"):
+        talk[50] = make_entry(f"My violin is {colour}.")
+        index = index_transcript(make_transcript(talk), "my violin", FREE)
+        text = render_recalled(index, "my violin", FREE, Estimator(), now=0).text
+        assert [each for each in ("red", "blue") if each in text] == [colour]
+
+
+def test_lines_of_the_app_are_in_the_index_for_one_turn_only(cache: IndexCache) -> None:
+    talk = make_long_talk(size=20)
+    index = index_transcript(make_transcript(talk), "violin", FREE)
+    assert isinstance(index, CachedIndex)
+    index.add(Unit(-1, "brief", "My violin is red."), follows=False)
+    index.extra = 1
+    assert "red" in render_recalled(index, "my violin", FREE, Estimator(), now=0).text
+    index = index_transcript(make_transcript(talk), "violin", FREE)
+    assert "red" not in render_recalled(index, "my violin", FREE, Estimator(), now=0).text

@@ -36,6 +36,16 @@ class Vectors:
         """Add a text. Its vector is computed when it is first needed."""
         self._pending.append(clean_text(text))
 
+    def truncate(self, count: int) -> None:
+        """Keep only the first `count` texts."""
+        del self._pending[max(0, count - self._count) :]
+        self._count = min(self._count, count)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of memory that the vectors use."""
+        return 0 if self._rows is None else int(self._rows.nbytes)
+
     def find_nearest(self, text: str, most: int) -> list[tuple[int, float]]:
         """Return the indexes of the `most` added texts nearest to this one, nearest first, except those below average.
 

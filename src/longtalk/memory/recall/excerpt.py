@@ -18,6 +18,7 @@ from longtalk.memory.recall.index import Hit, RecallIndex, Unit
 __all__ = ["render_hits", "select_hits"]
 
 _MAX_MISFITS = 60  # hits in a row that don't fit, after which no more are tried
+_LOADED_AT_ONCE = 32  # hits whose texts are read together
 _MAX_ROUNDS = 3  # how often the remaining budget is filled again
 _MIN_CUT_TOKENS = 12  # a shorter excerpt would say nothing
 _DAY = 86_400
@@ -67,6 +68,8 @@ def _select_greedily(
     skipped: list[Hit] = []
     misfits = 0
     for i, hit in enumerate(hits):
+        if i % _LOADED_AT_ONCE == 0:
+            index.load_units(each.position for each in hits[i : i + _LOADED_AT_ONCE])
         unit = index.get_unit(hit.position)
         day = unit.at // _DAY
         cost = count(_render_unit(unit, [(hit.start, hit.stop)]))

@@ -12,35 +12,32 @@ The score of a part is BM25 over its terms, extended for conversations:
   the same topic or session and, slightly, words that it has in common with the best matches.
 - Standing wishes (always, never, prefer) rank higher, long texts lower.
 
-The time to add a unit does not grow with the index. Ranking examines only units that have a term in common with the
-query, and their neighbours.
+The index consists of arrays, with a value for each unit, part or term. The time to add a unit does not grow with the
+index, and units can be removed from its end, so that another branch can use it from there. An index needs the texts of
+units only when they are quoted: it can read them again from where the conversation is kept.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
+import numpy as np
 
+from longtalk.memory.recall.columns import Array, Column, Postings
 from longtalk.memory.recall.embeddings import Vectors
-from longtalk.memory.recall.query import EPOCH, mentions_time, states_standing_wish
-from longtalk.memory.recall.topics import TopicTracker
+from longtalk.memory.recall.query import mentions_time, states_standing_wish
+from longtalk.memory.recall.topics import WINDOW_MESSAGES, TopicTracker
 from longtalk.memory.recall.vocabulary import Vocabulary
-from longtalk.memory.terms import extract_terms_with_words, split_words, stem
+from longtalk.memory.recall.weights import Weights
+from longtalk.memory.terms import extract_terms_with_words
 
 __all__ = ["Hit", "RankedHits", "RecallIndex", "Unit", "Weights", "split_parts"]
 
 ASSISTANT = "assistant"
-MAX_TERM_COUNT = 255
-"""The maximum number of occurrences of a term that are counted in one part."""
 TIMED, STANDING = 1, 2
 """Traits of a part: it mentions a time, or it states a standing wish."""
-UNKNOWN_TRAITS = 4
-"""The value for a part whose traits have not been computed yet."""
 
 _LINE = re.compile(r"[^\n]*\n+|[^\n]+")
 
@@ -78,57 +75,10 @@ class RankedHits(msgspec.Struct, frozen=True):
     """The share of the budget to spend on the hits, from 0 (the query needs no earlier message) to 1."""
 
 
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """The weights of the ranking. The defaults suit chats with assistants and conversations between people."""
-
-    assistant: float = 0.3
-    """Weight of an assistant's words, relative to a user's."""
-    part: int = 300
-    """Approximate number of characters in each part of an assistant's message."""
-    saturation: float = 1.2
-    """BM25's k1: the lower, the sooner further occurrences of a term stop adding to the score."""
-    length: float = 0.5
-    """BM25's b: how much long texts are penalized."""
-    borrow: tuple[tuple[int, float], ...] = ((-1, 0.7), (-2, 0.5), (1, 0.5), (2, 0.3))
-    """Pairs of an offset and a factor: a unit borrows the score of the neighbour at this offset, times this factor."""
-    assistant_lends: float = 0.3
-    """Factor for scores that are borrowed from an assistant's message."""
-    long_text: int = 320
-    """Length in characters above which a unit borrows less."""
-    speaker: float = 2.5
-    """Factor for messages of a participant whom the query names."""
-    pair: float = 0.3
-    """Weight of a pair of adjacent words that is also in the query, relative to the two words on their own."""
-    feedback: float = 0.1
-    """Weight of a word that the best matches have in common but the query lacks."""
-    misspelled: float = 0.5
-    """Weight of a known word that is spelled similarly to an unknown word of the query."""
-    topic: float = 0.05
-    """Share of the best scores in a topic that is added to each matching unit of the topic."""
-    session: float = 0.2
-    """Share of the best scores in a session that is added to each matching unit of the session."""
-    day: float = 0.5
-    """Bonus for units of a day that the query names, relative to the best score; half of it for a longer period."""
-    time: float = 1.3
-    """Factor for texts that mention a time, if the query asks for a time."""
-    standing: float = 1.5
-    """Factor for texts that state a user's standing wish, if the conversation has an assistant."""
-    base_length: int = 200
-    """Number of characters added to the length of a text before `brevity` is applied."""
-    brevity: float = 0.4
-    """A score is divided by the length of the text to the power of this number, so that shorter texts rank higher."""
-    related: float = 0.7
-    """Weight of a word that is related in meaning to a word of the query. Used only with vectors."""
-    min_similarity: float = 0.35
-    """Minimum similarity for a word to count as related in meaning. Used only with vectors."""
-    meaning: float = 0.5
-    """Weight of the text nearest in meaning, if the best match by words has weight 1. Used only with vectors."""
-
-
 class RecallIndex:
     """The units of a conversation, indexed for ranking: by words and, with `meaning`, also by embedding vectors.
 
-    The public attributes are for use by `ranking.py`.
+    The public attributes are for use by `ranking.py` and `segments.py`.
     """
 
     def __init__(
@@ -144,47 +94,64 @@ class RecallIndex:
         """If the index holds only some entries: the number of entries in the whole conversation, else 0."""
         self.shares: dict[str, float] = {}
         """If the index has only some entries: for each term of the query, the share of its matches that it has."""
+        self.skipped_parts = 0
+        """The number of parts that were not indexed although their units were."""
         self.vectors = Vectors() if meaning else None
         """The embedding vectors of all parts, by the number of the part; None without `meaning`."""
         self.words = Vectors() if meaning else None
         """The embedding vectors of all terms, by the number of the term; None without `meaning`."""
-        self.units: list[Unit] = []
         self.vocabulary = Vocabulary()
-        self.names: dict[str, set[str]] = {}
-        """For each term that is part of a participant's name, the names that contain it."""
-        self.days: dict[int, list[int]] = {}
-        """For each day, as an ordinal, the numbers of its units."""
-        self.has_assistant = False
-        """Whether any message is from an assistant."""
-        # By term: the parts that contain it, each packed as part << 8 | number of occurrences.
-        self.postings: list[array[int]] = []
-        # By term: the units that have it among their labels.
-        self.labelled: dict[int, array[int]] = {}
-        # By unit: its stretch (units that follow each other without a gap), session, topic, first part, factor for
-        # borrowing, whether it has only one part, and whether it is from the assistant.
-        self.stretches = array("L")
-        self.sessions = array("L")
-        self.topics = array("L")
-        self.first_parts = array("L")
-        self.borrow_factors = array("d")
-        self.has_one_part = bytearray()
-        self.is_assistant = bytearray()
-        # By part: its unit, its span of characters, its terms, its traits.
-        self.part_units = array("L")
-        self.spans: list[tuple[int, int]] = []
-        self.terms: list[array[int]] = []
-        self.traits = bytearray()
-        self.term_count = 0
-        """The total number of terms in all parts, counting repeated ones."""
-        self.skipped_parts = 0
-        """The number of parts that were not indexed although their units were."""
+        self.names: list[str] = []
+        """The names of the participants, in the order of their first messages."""
+        self.read_units: Callable[[Sequence[int]], Iterable[Unit]] | None = None
+        """Reads the units at some positions, in ascending order, if the index may lack their texts."""
+        # By unit.
+        self.positions = Column(np.int64)
+        self.times = Column(np.int64)
+        self.is_assistant = Column(np.bool_)
+        self.speakers = Column(np.int32)
+        """For each unit, the number of its name in `names`; -1 if it has none."""
+        self.lengths = Column(np.int64)
+        """For each unit, the number of characters of its text."""
+        self.stretches = Column(np.int32)
+        """For each unit, the number of its stretch. The units of a stretch follow each other without a gap."""
+        self.sessions = Column(np.int32)
+        self.topics = Column(np.int32)
+        self.first_parts = Column(np.int32)
+        self.has_one_part = Column(np.bool_)
+        # By part.
+        self.part_units = Column(np.int32)
+        self.part_starts = Column(np.int32)
+        """For each part, the index of its first character in the text of its unit."""
+        self.part_stops = Column(np.int32)
+        self.traits = Column(np.uint8)
+        self.postings = Postings()
+        # By term, for those in `vocabulary`.
+        self.part_counts = Column(np.int32)
+        """For each term, the number of parts that contain it."""
+        self.label_counts = Column(np.int32)
+        """For each term, the number of units that have it among their labels."""
+        # By label.
+        self.label_terms = Column(np.int32)
+        self.label_units = Column(np.int32)
         self._topic_tracker = TopicTracker()
-        self._unit_numbers: dict[int, int] = {}
+        self._units: dict[int, Unit] = {}
+        """Some of the units, by position."""
+        self.text_size = 0
+        """The number of characters of the texts that the index holds."""
         for unit in units:
             self.add(unit)
 
     def __len__(self) -> int:
-        return len(self.units)
+        return len(self.positions)
+
+    @property
+    def nbytes(self) -> int:
+        """The approximate number of bytes of memory that the index uses."""
+        columns = [each.nbytes for each in vars(self).values() if isinstance(each, Column | Postings | Vectors)]
+        return sum(columns) + self.vocabulary.nbytes + 2 * self.text_size + 300 * len(self._units)
+
+    # Adding and removing
 
     def add(self, unit: Unit, *, follows: bool = True, fits: Callable[[str], bool] | None = None) -> None:
         """Add the next unit to the index.
@@ -193,90 +160,165 @@ class RecallIndex:
         a part of a long assistant message is indexed only if `fits` returns True for its text; if all parts fail, the
         first one is indexed.
         """
-        number = self._unit_numbers[unit.position] = len(self.units)
-        self.stretches.append((self.stretches[-1] if number else 0) + (not follows))
-        self.units.append(unit)
-        self.first_parts.append(len(self.part_units))
-        self.borrow_factors.append(min(1.0, self.weights.long_text / (len(unit.text) or 1)))
-        spans = split_parts(unit.text, self.weights.part) if unit.role == ASSISTANT else [(0, len(unit.text))]
+        number, is_assistant = len(self), unit.role == ASSISTANT
+        spans = split_parts(unit.text, self.weights.part) if is_assistant else [(0, len(unit.text))]
         self.has_one_part.append(len(spans) == 1)
         if fits is not None and len(spans) > 1:
             fitting = [span for span in spans if fits(unit.text[slice(*span)])] or spans[:1]
             self.skipped_parts += len(spans) - len(fitting)
             spans = fitting
-        self.is_assistant.append(unit.role == ASSISTANT)
-        self.has_assistant = self.has_assistant or unit.role == ASSISTANT
-        all_terms: list[tuple[str, str]] = []
+        self.stretches.append((int(self.stretches.values[-1]) if number else 0) + (not follows))
+        self.positions.append(unit.position)
+        self.times.append(unit.at)
+        self.is_assistant.append(is_assistant)
+        self.speakers.append(self._number_name(unit.name))
+        self.lengths.append(len(unit.text))
+        self.first_parts.append(len(self.part_units))
+        self.hold_unit(unit)
+        distinct: set[int] = set()
         for start, stop in spans:
-            text = unit.text[start:stop]
-            all_terms += (part_terms := extract_terms_with_words(text))
-            self.spans.append((start, stop))
-            self.traits.append(UNKNOWN_TRAITS)
-            self._add_part(number, part_terms)
-            if self.vectors is not None:
-                self.vectors.add(" ".join(word for _, word in part_terms))
+            distinct.update(self._add_part(number, unit, start, stop))
         for term, word in dict(extract_terms_with_words(unit.labels)).items() if unit.labels else ():
-            self.labelled.setdefault(self._add_term(term, word), array("L")).append(number)
-        distinct_terms = {term for term, _ in all_terms}
-        self.topics.append(self._topic_tracker.add(unit.at, distinct_terms, opens=unit.role != ASSISTANT))
+            label = self._number_term(term, word)
+            self.label_terms.append(label)
+            self.label_units.append(number)
+            self.label_counts.values[label] += 1
+        self.topics.append(self._topic_tracker.add(unit.at, distinct, opens=not is_assistant))
         self.sessions.append(self._topic_tracker.session)
-        for word in split_words(unit.name):
-            self.names.setdefault(stem(word), set()).add(unit.name)
-        if unit.at:
-            self.days.setdefault(EPOCH + unit.at // 86_400, []).append(number)
 
-    def _add_part(self, number: int, terms: list[tuple[str, str]]) -> None:
-        """Add the next part to the unit with this number. `terms` has the terms of the part, each with its word."""
-        part = len(self.part_units)
-        self.part_units.append(number)
+    def _add_part(self, number: int, unit: Unit, start: int, stop: int) -> list[int]:
+        """Add the next part to the unit with this number, and return the part's terms."""
+        text = unit.text[start:stop]
+        terms = extract_terms_with_words(text)
         known = self.vocabulary.numbers
-        numbers = array("L", [known[t] if t in known else self._add_term(t, word) for t, word in terms])
-        self.terms.append(numbers)
-        self.term_count += len(numbers)
-        for term, times in Counter(numbers).items():
-            self.postings[term].append(part << 8 | min(times, MAX_TERM_COUNT))
+        numbers = [known[term] if term in known else self._number_term(term, word) for term, word in terms]
+        self.part_units.append(number)
+        self.part_starts.append(start)
+        self.part_stops.append(stop)
+        self.traits.append(detect_traits(unit, text))
+        self.postings.add(numbers)
+        self.part_counts.values[np.array(list(set(numbers)), np.int32)] += 1
+        if self.vectors is not None:
+            self.vectors.add(" ".join(word for _, word in terms))
+        return numbers
 
-    def _add_term(self, term: str, word: str) -> int:
+    def _number_term(self, term: str, word: str) -> int:
         """Return the number of a term, adding the term and its word to the index if the term is new."""
         number = self.vocabulary.add(term)
-        if number == len(self.postings):
-            self.postings.append(array("Q"))
+        if number == len(self.part_counts):
+            self.part_counts.append(0)
+            self.label_counts.append(0)
             if self.words is not None:
                 self.words.add(word)
         return number
 
-    def get_traits(self, part: int) -> int:
-        """Return the traits of a part as a bit set, computing them on first use."""
-        if self.traits[part] == UNKNOWN_TRAITS:
-            unit, (start, stop) = self.units[self.part_units[part]], self.spans[part]
-            self.traits[part] = detect_traits(unit, unit.text[start:stop])
-        return self.traits[part]
+    def _number_name(self, name: str) -> int:
+        """Return the number of a participant's name, adding it if it is new; -1 if the name is empty."""
+        if name and name not in self.names:
+            self.names.append(name)
+        return self.names.index(name) if name else -1
+
+    def truncate(self, count: int) -> None:
+        """Keep only the first `count` units, as if no other had ever been added."""
+        if count >= len(self):
+            return
+        for position in self.positions.values[count:].tolist():
+            self._forget_unit(position)
+        parts = int(self.first_parts.values[count])
+        labels = int(np.searchsorted(self.label_units.values, count))
+        for part in range(parts, len(self.part_units)):
+            self.part_counts.values[np.unique(self.postings.get_terms(part))] -= 1
+        np.subtract.at(self.label_counts.values, self.label_terms.values[labels:], 1)
+        self.postings.truncate(parts)
+        for column in (self.part_units, self.part_starts, self.part_stops, self.traits):
+            column.truncate(parts)
+        for column in (self.label_terms, self.label_units):
+            column.truncate(labels)
+        by_unit = (self.positions, self.times, self.is_assistant, self.speakers, self.lengths, self.stretches)
+        for column in (*by_unit, self.sessions, self.topics, self.first_parts, self.has_one_part):
+            column.truncate(count)
+        terms = 1 + max(
+            (int(each.values.max()) for each in (self.postings.terms, self.label_terms) if each), default=-1
+        )
+        self.vocabulary.truncate(terms)
+        self.part_counts.truncate(terms)
+        self.label_counts.truncate(terms)
+        del self.names[int(self.speakers.values.max(initial=-1)) + 1 :]
+        if self.vectors is not None and self.words is not None:
+            self.vectors.truncate(parts)
+            self.words.truncate(terms)
+        self.restore_topic()
+
+    def restore_topic(self) -> None:
+        """Let the topic tracker continue after the last unit."""
+        topics, first_parts = self.topics.values, self.first_parts.values
+        if not len(topics):
+            self._topic_tracker = TopicTracker()
+            return
+        stops = np.append(first_parts, len(self.part_units))
+        recent = range(max(int(np.searchsorted(topics, topics[-1])), len(topics) - WINDOW_MESSAGES), len(topics))
+        terms = [
+            [term for part in range(stops[i], stops[i + 1]) for term in self.postings.get_terms(part).tolist()]
+            for i in recent
+        ]
+        at = max(0, int(self.times.values.max()))
+        self._topic_tracker = TopicTracker.resume(int(self.sessions.values[-1]), int(topics[-1]), at, terms)
+
+    # Texts
+
+    def hold_unit(self, unit: Unit) -> None:
+        """Keep the text of a unit."""
+        self._forget_unit(unit.position)
+        self._units[unit.position] = unit
+        self.text_size += len(unit.text)
+
+    def _forget_unit(self, position: int) -> None:
+        unit = self._units.pop(position, None)
+        self.text_size -= len(unit.text) if unit else 0
+
+    def forget_texts(self) -> None:
+        """Drop all texts, which will be read again when they are needed."""
+        self._units.clear()
+        self.text_size = 0
+
+    def load_units(self, positions: Iterable[int]) -> None:
+        """Read the units at these positions, as far as the index lacks them."""
+        missing = sorted({position for position in positions if position not in self._units})
+        if missing and self.read_units is not None:
+            for unit in self.read_units(missing):
+                self.hold_unit(unit)
 
     def get_unit(self, position: int) -> Unit:
         """Return the unit at a position in the conversation."""
-        return self.units[self._unit_numbers[position]]
+        if position not in self._units:
+            self.load_units((position,))
+        return self._units[position]
 
-    def get_position(self, part: int) -> int:
-        """Return the position in the conversation of the unit that a part belongs to."""
-        return self.units[self.part_units[part]].position
+    def find_units(self, positions: Iterable[int]) -> list[Unit]:
+        """Return the units at these positions, as far as the index has any there."""
+        known = set(self.positions.values.tolist()).intersection(positions)
+        self.load_units(known)
+        return [self._units[position] for position in sorted(known)]
 
-    def compute_rarity(self, term: int) -> float:
-        """Return the weight of a term. The fewer parts contain the term, the higher its weight."""
-        count: float = max(len(self.postings[term]), len(self.labelled.get(term, ())))
-        parts = self.parts
-        if self.shares:
-            share = self.shares.get(self.vocabulary.terms[term])
-            if share is not None:
-                count /= share
-            else:
-                # Only for terms of the query is it known how often they occur outside the index.
-                parts = len(self.part_units) + self.skipped_parts
-        return math.log(1 + max(0.0, parts - count + 0.5) / (count + 0.5))
+    # Statistics
 
     @property
     def parts(self) -> float:
         """The approximate number of parts in the whole conversation."""
-        return (len(self.part_units) + self.skipped_parts) * max(1.0, self.size / (len(self.units) or 1))
+        return (len(self.part_units) + self.skipped_parts) * max(1.0, self.size / (len(self) or 1))
+
+    def compute_rarities(self, terms: Array) -> Array:
+        """Return the weight of each of these terms. The fewer parts contain a term, the higher its weight."""
+        counts = np.maximum(self.part_counts.values[terms], self.label_counts.values[terms]).astype(float)
+        parts = np.full(len(terms), self.parts)
+        if self.shares:
+            shares = [self.shares.get(self.vocabulary.terms[term], 0.0) for term in terms.tolist()]
+            is_known = np.array(shares) > 0
+            counts[is_known] /= np.array(shares)[is_known]
+            # Only for terms of the query is it known how often they occur outside the index.
+            parts[~is_known] = len(self.part_units) + self.skipped_parts
+        rarities: Array = np.log(1 + np.maximum(0.0, parts - counts + 0.5) / (counts + 0.5))
+        return rarities
 
 
 def detect_traits(unit: Unit, text: str) -> int:

@@ -1,41 +1,56 @@
-"""A cache of recall indexes in this process, for recall by meaning, which needs an index of the whole conversation.
+"""A cache of recall indexes in this process.
 
-An index is removed from the cache while it is in use, so that no other thread adds to it, and put back afterwards. A
-checksum of the entries shows whether an index is still valid. If it is not, after a redaction or because the caller has
-another state of the conversation, a new index is built. A branch can reuse the index of another branch if all entries
-in that index are also its own first entries. The cache holds the most recently used indexes, and with them the text of
-their conversations.
+An index is removed from the cache while it is in use, so that no other thread adds to it, and put back afterwards. What
+the cached index of a conversation has in common with the branch or the state that is searched is kept, and the rest is
+removed from its end. So all branches of a conversation share an index as far as they share their entries.
+
+The cache is bounded by the memory that it uses, and drops the least recently used indexes first.
 """
 
 from __future__ import annotations
 
 import threading
-import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import TypeAlias
 
-from longtalk.memory.recall.index import RecallIndex, Unit
-from longtalk.transcript.pack import Entry, Pack
+from longtalk.memory.recall.index import RecallIndex
 
 __all__ = ["CachedIndex", "IndexCache"]
 
-_MAX_INDEXES = 8
+_MAX_BYTES = 96_000_000
+_MAX_TEXT = 4_000_000  # characters of texts that an index keeps between two turns
+_MAX_MARKS = 16
 
 Key: TypeAlias = tuple[Hashable, ...]
 """The key of an index: items that identify the conversation, followed by the branch as the last item."""
 
 
 class CachedIndex(RecallIndex):
-    """The index of a whole conversation, with the data needed to check whether the index is still valid."""
+    """The index of a whole conversation, with the data needed to check how much of it is still valid."""
 
-    def __init__(self, key: Key) -> None:
-        super().__init__(meaning=True)
+    def __init__(self, key: Key, *, meaning: bool = False) -> None:
+        super().__init__(meaning=meaning)
         self.key = key
+        self.digests: list[tuple[str, int]] = []
+        """For an index of a branch: the id and the checksum of each entry."""
+        self.marks: list[tuple[int, int]] = []
+        """For an index of a state: pairs of a number of entries and the checksum of the pack that had them."""
         self.count = 0
         """The number of entries that the index was built from."""
-        self.checksum = 0
-        """The checksum of the JSON of these entries."""
+        self.extra = 0
+        """The number of units at the end that are no entries, and are removed after the turn."""
+
+    def truncate_entries(self, count: int, position: int | None = None) -> None:
+        """Keep only the first `count` entries. `position` is that of the first one to remove, if it is not `count`."""
+        self.truncate(int(self.positions.values.searchsorted(count if position is None else position)))
+        del self.digests[count:]
+        self.marks = [mark for mark in self.marks if mark[0] <= count]
+        self.count = min(self.count, count)
+
+    def add_mark(self, count: int, checksum: int) -> None:
+        """Note the checksum of the pack with the first `count` entries."""
+        self.marks = [*[mark for mark in self.marks if mark[0] < count], (count, checksum)][-_MAX_MARKS:]
 
 
 class IndexCache:
@@ -44,47 +59,34 @@ class IndexCache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._indexes: OrderedDict[Key, CachedIndex] = OrderedDict()
+        self._bytes: dict[Key, int] = {}
 
-    def take(
-        self, key: Key, pack: Pack, to_unit: Callable[[int, Entry], Unit | None], to_position: Callable[[int], int]
-    ) -> CachedIndex:
-        """Take the index of a branch out of the cache, add the entries that it lacks, and return it.
+    def take(self, key: Key, *, meaning: bool = False) -> CachedIndex:
+        """Take the index of a branch out of the cache, or the last used one of another branch, or make a new one.
 
-        If the cache has no valid index for this branch, nor one of another branch that can be reused, return a new
-        index. `pack` has the entries of the branch. `to_unit` takes an entry and its position, and returns a unit, or
-        None if the entry must not be recalled. `to_position` returns the position in the conversation of the i-th entry
-        of the pack.
+        The last item of the key is the branch.
         """
         with self._lock:
-            own = self._indexes.pop(key, None)
-            others = [index for other, index in reversed(self._indexes.items()) if other[:-1] == key[:-1]]
-            index = next((index for index in (own, *others) if index is not None and _is_valid_for(index, pack)), None)
-            if index is not None and index is not own:
-                del self._indexes[index.key]
-        if index is None:
-            index = CachedIndex(key)
+            others = (other for other in reversed(self._indexes) if other[:-1] == key[:-1])
+            found = key if key in self._indexes else next(others, None)
+            if found is None:
+                return CachedIndex(key, meaning=meaning)
+            index = self._indexes.pop(found)
+            del self._bytes[found]
         index.key = key
-        for i in range(index.count, len(pack)):
-            unit = to_unit(to_position(i), pack.entry(i))
-            if unit is not None:
-                index.add(unit)
-        index.count, index.checksum = len(pack), _compute_checksum(pack, len(pack))
         return index
 
     def put(self, index: CachedIndex) -> None:
-        """Put an index back into the cache, and drop the least recently used indexes if there are too many."""
+        """Put an index back into the cache, and drop the least recently used indexes if they use too much memory."""
+        index.truncate(len(index) - index.extra)
+        index.extra = 0
+        index.read_units = None
+        if index.text_size > _MAX_TEXT:
+            index.forget_texts()
         with self._lock:
             self._indexes[index.key] = index
             self._indexes.move_to_end(index.key)
-            while len(self._indexes) > _MAX_INDEXES:
-                self._indexes.popitem(last=False)
-
-
-def _is_valid_for(index: CachedIndex, pack: Pack) -> bool:
-    """Return True if the index was built from the first entries of the pack, unchanged."""
-    return index.count <= len(pack) and _compute_checksum(pack, index.count) == index.checksum
-
-
-def _compute_checksum(pack: Pack, count: int) -> int:
-    """Return a checksum of the JSON of the first `count` entries in the pack."""
-    return zlib.crc32(memoryview(pack.array)[: pack.offsets()[count] - 1]) if count else 0
+            self._bytes[index.key] = index.nbytes
+            while len(self._indexes) > 1 and sum(self._bytes.values()) > _MAX_BYTES:
+                dropped, _ = self._indexes.popitem(last=False)
+                del self._bytes[dropped]

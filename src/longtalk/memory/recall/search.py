@@ -1,6 +1,6 @@
 """Recall: find older entries that are relevant to a message, and quote them within a token budget.
 
-`index_store` and `index_transcript` find candidates in a store or in a transcript. `render_recalled` ranks them,
+`index_store` and `index_transcript` index the entries in a store or in a transcript. `render_recalled` ranks them,
 decides how much of the budget to use, and renders the best in the order of the conversation, with dates. The result is
 data, not an instruction: it can't close the `<recalled>` tag around it, and no part of it looks like a card. It is sent
 in one turn only and never stored.
@@ -22,14 +22,17 @@ from longtalk.memory.recall.protocol import Matches, SearchableStore, SearchTerm
 from longtalk.memory.recall.ranking import rank
 from longtalk.memory.recall.scan import TranscriptScan
 from longtalk.memory.recall.units import escape_tags, to_unit
+from longtalk.memory.recall.whole import index_branch, index_state
 from longtalk.tokens import Counter
-from longtalk.transcript.pack import Entry, Pack
+from longtalk.transcript.pack import Entry
 from longtalk.transcript.standing import Record, read_record
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires.text import wrap_in_tag
 
 __all__ = ["Recall", "Recalled", "index_store", "index_transcript", "render_recalled"]
 
+MAX_WHOLE = 10_000
+"""The maximum number of entries that are all indexed and ranked, unless recall is by meaning."""
 _INDEX_CACHE = IndexCache()
 
 
@@ -44,43 +47,45 @@ def index_store(
     *,
     now: int = 0,
 ) -> RecallIndex:
-    """Return an index of the entries, among the first `size` of a branch, that may be relevant to the message.
+    """Return an index of the first `size` entries of a branch.
 
-    For recall by meaning, all `size` entries are indexed. `now` is the time of the message in milliseconds.
+    If there are very many, it has only those that may be relevant to the message; for recall by meaning, it always has
+    all. `now` is the time of the message in milliseconds.
     """
     names = (owner, conversation, branch)
-    if config.meaning:
-        return _INDEX_CACHE.take((id(store), *names), store.read(*names, 0, size), to_unit, lambda i: i)
-    most = _get_max_candidates(config)
-    return index_candidates(_StoredBranch(store, names, size), message, now=now, most=most, to_unit=to_unit)
+    if size > MAX_WHOLE and not config.meaning:
+        most = _get_max_candidates(config)
+        return index_candidates(_StoredBranch(store, names, size), message, now=now, most=most, to_unit=to_unit)
+    return index_branch(_INDEX_CACHE, store, names, size, meaning=config.meaning)
 
 
 def index_transcript(transcript: Transcript, message: str, config: Recall, *, now: int = 0) -> RecallIndex:
-    """Return an index of the entries of a transcript that may be relevant to the message.
+    """Return an index of the entries of a transcript, like `index_store`.
 
-    For recall by meaning, all entries are indexed. `now` is the time of the message in milliseconds.
+    The first time that this process sees a long transcript, the index has only entries that may be relevant.
     """
-    if not config.meaning:
+    found: RecallIndex | None = None
+    if len(transcript) <= MAX_WHOLE or config.meaning:
+        found = index_state(_INDEX_CACHE, transcript, meaning=config.meaning)
+    if found is None:
         most = _get_max_candidates(config)
         found = index_candidates(TranscriptScan(transcript), message, now=now, most=most, to_unit=to_unit)
-        add_fallen_lines(found, transcript, [each for each in transcript.records if each.kind == APP_LINES])
-        return found
-    index, rest, crc = transcript.pack.grow(transcript.fresh)
-    pack = Pack(index, bytes(transcript.pack.array)[:-1] + rest, crc)
-    return _INDEX_CACHE.take(("state", *pack.index.turns[:1], ""), pack, to_unit, transcript.position)
+    add_fallen_lines(found, transcript, [each for each in transcript.records if each.kind == APP_LINES])
+    return found
 
 
 def add_fallen_lines(index: RecallIndex, transcript: Transcript, records: Sequence[Record]) -> None:
-    """Add the lines of the app that fell out of the brief to an index. They get negative positions.
+    """Add the lines of the app that fell out of the brief to an index, for this turn. They get negative positions.
 
-    `records` has the records of the app's lines, oldest first. An index for recall by meaning is not changed, because
-    it is cached for later turns, in which the lines may be revoked.
+    `records` has the records of the app's lines, oldest first.
     """
-    if not records or isinstance(index, CachedIndex):
+    if not records:
         return
     changes = [change for record in records if (change := read_record(record, AppLines)) is not None]
     for i, line in enumerate(list_fallen(changes, read_brief_record(transcript).content), 1):
         index.add(Unit(-i, ROLE, escape_tags(line.text), line.at // 1000), follows=False)
+        if isinstance(index, CachedIndex):
+            index.extra += 1
 
 
 def _get_max_candidates(config: Recall) -> int:

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable
 
 import msgspec
 
 from longtalk.memory.terms import extract_terms_with_words
 
-__all__ = ["PAUSE", "Topic", "TopicTracker", "find_topics"]
+__all__ = ["PAUSE", "WINDOW_MESSAGES", "Topic", "TopicTracker", "find_topics"]
 
 PAUSE = 3 * 3600
 """The number of seconds without a message after which a new session begins."""
-_WINDOW_MESSAGES = 8  # the last messages, whose terms define the current topic
+WINDOW_MESSAGES = 8
+"""The number of last messages whose terms define the current topic."""
 _MIN_TERMS = 4  # a message with fewer distinct terms does not begin a topic
 _MIN_SHARED = 0.2  # a message begins a topic if it has less than this share of its terms in common with the window
 
@@ -35,10 +36,23 @@ class TopicTracker:
         self.topic = -1
         """The number of the current topic, from 0. A new session also begins a new topic."""
         self._at = 0
-        self._recent: deque[frozenset[str]] = deque()
-        self._known: Counter[str] = Counter()
+        self._recent: deque[frozenset[Hashable]] = deque()
+        self._known: Counter[Hashable] = Counter()
 
-    def add(self, at: int, terms: Collection[str], *, opens: bool = True) -> int:
+    @classmethod
+    def resume(cls, session: int, topic: int, at: int, recent: Iterable[Collection[Hashable]]) -> TopicTracker:
+        """Return a tracker that continues a conversation.
+
+        `at` is the time of the latest message, and `recent` has the terms of the last messages of the topic: all, or
+        at least `WINDOW_MESSAGES`.
+        """
+        tracker = cls()
+        tracker.session, tracker.topic, tracker._at = session, topic, at
+        for terms in recent:
+            tracker._remember(frozenset(terms))
+        return tracker
+
+    def add(self, at: int, terms: Collection[Hashable], *, opens: bool = True) -> int:
         """Add the next message and return the number of its topic.
 
         `at` is the time of the message in seconds. With `opens=False` the message begins a topic only after a pause.
@@ -58,16 +72,16 @@ class TopicTracker:
         self._recent.clear()
         self._known.clear()
 
-    def _is_new_topic(self, terms: frozenset[str]) -> bool:
+    def _is_new_topic(self, terms: frozenset[Hashable]) -> bool:
         """Return True if there are enough terms to judge and hardly any of them occur in the last messages."""
         if len(terms) < _MIN_TERMS or len(self._known) < _MIN_TERMS:
             return False
         return sum(term in self._known for term in terms) < _MIN_SHARED * len(terms)
 
-    def _remember(self, terms: frozenset[str]) -> None:
+    def _remember(self, terms: frozenset[Hashable]) -> None:
         self._recent.append(terms)
         self._known.update(terms)
-        if len(self._recent) > _WINDOW_MESSAGES:
+        if len(self._recent) > WINDOW_MESSAGES:
             for term in self._recent.popleft():
                 self._known[term] -= 1
                 if not self._known[term]:

@@ -1,0 +1,155 @@
+"""Columns: arrays that grow at the end at constant amortized cost, and the postings of the terms of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+__all__ = ["Array", "Column", "Postings", "find_groups"]
+
+Array: TypeAlias = NDArray[Any]
+
+_MIN_TAIL = 8_192  # terms that are searched one by one before the postings are sorted again
+_MAX_TAIL_SHARE = 1 / 16  # the same, as a share of the terms that are sorted
+
+
+class Column:
+    """A one-dimensional array that grows at the end. `values` is a view, valid until the column changes."""
+
+    __slots__ = ("_data", "_size")
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self._data: Array = np.empty(16, dtype)
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def values(self) -> Array:
+        """The values of the column."""
+        return self._data[: self._size]
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of memory that the column uses."""
+        return self._data.nbytes
+
+    def append(self, value: float) -> None:
+        """Add a value."""
+        if self._size == len(self._data):
+            self._reserve(1)
+        self._data[self._size] = value
+        self._size += 1
+
+    def extend(self, values: Sequence[float] | Array) -> None:
+        """Add several values."""
+        self._reserve(len(values))
+        self._data[self._size : self._size + len(values)] = values
+        self._size += len(values)
+
+    def truncate(self, size: int) -> None:
+        """Keep only the first `size` values."""
+        self._size = min(self._size, size)
+
+    def _reserve(self, count: int) -> None:
+        needed = self._size + count
+        if needed > len(self._data):
+            grown = np.empty(max(needed, 2 * len(self._data)), self._data.dtype)
+            grown[: self._size] = self.values
+            self._data = grown
+
+
+class Postings:
+    """For each term, the parts that contain it, each with the number of occurrences.
+
+    The terms of the parts are in `terms`, one part after the other, and `starts` has the index of each part's first
+    term. Most of them are sorted by term; the newest ones are searched directly until there are many of them.
+    """
+
+    __slots__ = ("_counts", "_parts", "_sorted_parts", "_sorted_terms", "_starts", "starts", "terms")
+
+    def __init__(self) -> None:
+        self.terms = Column(np.int32)
+        self.starts = Column(np.int64)
+        self._sorted_terms = 0
+        """How many terms are sorted. If the postings were truncated, the sorted arrays have more; these are ignored."""
+        self._sorted_parts = 0
+        self._starts: Array = np.zeros(1, np.int64)
+        self._parts: Array = np.empty(0, np.int32)
+        self._counts: Array = np.empty(0, np.int32)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of memory that the postings use."""
+        arrays = (self.terms, self.starts, self._starts, self._parts, self._counts)
+        return sum(each.nbytes for each in arrays)
+
+    def add(self, terms: Sequence[int] | Array) -> None:
+        """Add the next part with its terms."""
+        self.starts.append(len(self.terms))
+        self.terms.extend(terms)
+
+    def extend(self, terms: Array, sizes: Array) -> None:
+        """Add several parts: all of their terms, and the number of terms of each part."""
+        self.starts.extend(len(self.terms) + np.cumsum(sizes) - sizes)
+        self.terms.extend(terms)
+
+    def truncate(self, parts: int) -> None:
+        """Keep only the first `parts` parts."""
+        if parts < len(self.starts):
+            self.terms.truncate(int(self.starts.values[parts]))
+            self.starts.truncate(parts)
+            self._sorted_parts = min(self._sorted_parts, parts)
+            self._sorted_terms = min(self._sorted_terms, len(self.terms))
+
+    def get_terms(self, part: int) -> Array:
+        """Return the terms of a part in order, with repetitions."""
+        starts = self.starts.values
+        return self.terms.values[starts[part] : starts[part + 1] if part + 1 < len(starts) else None]
+
+    def get_sizes(self) -> Array:
+        """Return the number of terms of each part."""
+        return np.diff(self.starts.values, append=len(self.terms))
+
+    def find(self, term: int) -> tuple[Array, Array]:
+        """Return the parts that contain a term, in order, and its number of occurrences in each."""
+        tail = self.terms.values[self._sorted_terms :]
+        if len(tail) > max(_MIN_TAIL, self._sorted_terms * _MAX_TAIL_SHARE):
+            self._sort()
+            tail = tail[:0]
+        parts, counts = self._parts[:0], self._counts[:0]
+        if term + 1 < len(self._starts):
+            first, last = self._starts[term], self._starts[term + 1]
+            parts, counts = self._parts[first:last], self._counts[first:last]
+            if len(parts) and parts[-1] >= self._sorted_parts:
+                valid = int(np.searchsorted(parts, self._sorted_parts))
+                parts, counts = parts[:valid], counts[:valid]
+        found = np.flatnonzero(tail == term)
+        if len(found):
+            where = np.searchsorted(self.starts.values, found + self._sorted_terms, "right") - 1
+            new, new_counts = np.unique(where, return_counts=True)
+            parts, counts = np.concatenate((parts, new)), np.concatenate((counts, new_counts))
+        return parts, counts
+
+    def _sort(self) -> None:
+        """Sort all terms."""
+        terms = self.terms.values
+        of_parts = np.repeat(np.arange(len(self.starts)), self.get_sizes())
+        keys, firsts = find_groups(np.sort(terms.astype(np.int64) << 32 | of_parts))
+        self._counts = np.diff(firsts, append=len(terms)).astype(np.int32)
+        self._parts = (keys & 0xFFFFFFFF).astype(np.int32)
+        self._starts = np.searchsorted(keys >> 32, np.arange(int(terms.max()) + 2))
+        self._sorted_terms, self._sorted_parts = len(terms), len(self.starts)
+
+
+def find_groups(values: Array) -> tuple[Array, Array]:
+    """Return the distinct values of a sorted array, and the index of the first one of each."""
+    firsts = np.flatnonzero(np.diff(values, prepend=-1))
+    return values[firsts], firsts
