@@ -9,7 +9,7 @@ import pytest
 from longtalk import Brief, Chat, Conversation
 from longtalk._sync.archive.archive import Archive
 from longtalk.context.measure import Terms
-from longtalk.context.token_limit import find_token_limit
+from longtalk.context.token_limit import find_compaction_point, find_token_limit
 from longtalk.errors import ContextOverflow
 from longtalk.memory.recall.config import Recall
 from longtalk.policies import (
@@ -139,3 +139,22 @@ def test_the_limit_is_that_of_the_window_and_of_every_policy(
         wire=WIRES["openai-chat"], counter=Estimator(), model="m", preamble="", fixed=0, window=window, answer=0
     )
     assert find_token_limit(policy, terms) == limit
+
+
+@pytest.mark.parametrize(
+    ("policy", "window", "point"),
+    [
+        (KeepAll(), 500, None),
+        (KeepLast(3), 500, None),
+        (TokenBudget(300), 500, 300),
+        (Summarize(300, length=50), 500, 300),
+        (Memory(limit=1_000), 10_000, 1_200),
+        (Memory(limit=1_000), 1_000, 800),
+        (Memory(limit=1_000), None, 1_200),
+    ],
+)
+def test_a_policy_shortens_a_request_above_the_point_that_it_names(
+    policy: Any, window: int | None, point: int | None
+) -> None:
+    """200 tokens are outside the history."""
+    assert find_compaction_point(policy, window, 200) == point

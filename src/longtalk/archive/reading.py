@@ -152,15 +152,15 @@ class AsyncArchiveReading:
         explained: list[RecalledEntry] = await self._call(explain, conversation)
         return explained
 
-    async def settings(self, conversation: str, *, branch: str = MAIN) -> Settings | None:
-        """Return how a branch was held in its last turn: model, options, policy, system text and tools.
+    async def settings(self, conversation: str, *, branch: str = MAIN, turn: str | None = None) -> Settings | None:
+        """Return how a turn of a branch was held, by default the last: model, options, policy, system text and tools.
 
         The result is None if that is not stored, because the conversation was imported or made by an earlier version.
         """
         from longtalk.branches.rebuild import read_settings
 
         found: Settings | None = await self._call(
-            lambda *whose: read_settings(self.store, *whose), conversation, branch
+            lambda *whose: read_settings(self.store, *whose), conversation, branch, turn
         )
         return found
 
@@ -173,16 +173,30 @@ class AsyncArchiveReading:
         )
         return found
 
-    async def metrics(self, conversation: str, *, branch: str = MAIN) -> list[Metrics]:
-        """Return the tokens and the cost of each turn of a branch in which a model was called, oldest turn first."""
+    async def metrics(
+        self, conversation: str, *, branch: str = MAIN, start: int = 0, stop: int | None = None
+    ) -> list[Metrics]:
+        """Return the tokens and the cost of each turn of a branch in which a model was called, oldest turn first.
+
+        With `start` and `stop`, only of the turns that begin at positions `start` to `stop - 1`.
+        """
         head = await self._read_head(conversation, branch)
-        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, 0, head.size)
-        manifests = await self._call(self.store.manifests, conversation, branch, 0, head.size)
+        end = head.size if stop is None else min(stop, head.size)
+        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, start, end)
+        manifests = await self._call(self.store.manifests, conversation, branch, start, end)
         epochs = await self._read_epochs(conversation, branch)
         if (await self._read_head(conversation, branch)).revision != head.revision:
             # The branch changed between these reads, so a turn could look complete without its cost: read again.
-            return await self.metrics(conversation, branch=branch)
+            return await self.metrics(conversation, branch=branch, start=start, stop=stop)
         return [build_metrics(turn, manifests.get(turn.id, b""), epochs) for _, turn in turns if turn.model]
+
+    async def costs(self, conversation: str, branch: str, start: int, stop: int) -> dict[str, float | None]:
+        """Return the cost in US dollars, or None if it is unknown, of the turns that begin in this range, by turn id.
+
+        A turn in which no model was called is left out.
+        """
+        manifests = await self._call(self.store.manifests, conversation, branch, start, stop)
+        return {turn: read_manifest(data).cost for turn, data in manifests.items()}
 
     async def receipts(self, conversation: str, *, branch: str = MAIN) -> list[CostReceipt]:
         """Return a cost receipt for each time the context was compacted to save money, oldest first.

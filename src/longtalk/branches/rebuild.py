@@ -68,12 +68,24 @@ class _Unknown(Exception):
     """Raised with the reason why a request can't be rebuilt."""
 
 
-def read_settings(store: Store, owner: str, conversation: str, branch: str = MAIN) -> Settings | None:
-    """Return the settings of a branch's last turn, or None if they are unknown. Raises `NotFound` without a branch."""
+def read_settings(
+    store: Store, owner: str, conversation: str, branch: str = MAIN, turn: str | None = None
+) -> Settings | None:
+    """Return the settings of a turn, by default of a branch's last, or None if they are unknown.
+
+    Raises `NotFound` if there is no such branch.
+    """
     head = store.head(owner, conversation, branch)
     if head is None:
         raise NotFound(f"Branch {branch!r} of conversation {conversation!r} not found.")
     newest = find_settings(placed.record for placed in head.records)
+    if turn is not None:
+        wanted = _read_manifest(store.manifest(owner, conversation, turn)).settings
+        if newest is None or newest.digest() != wanted:
+            stored = [
+                read_record(each.record, StoredSettings) for each in store.records(owner, conversation, branch, KIND)
+            ]
+            newest = next((each for each in reversed(stored) if each and each.digest() == wanted), None)
     if newest is None:
         return None
     others: list[StoredSettings] = []
@@ -96,10 +108,7 @@ def rebuild_turn(store: Store, owner: str, conversation: str, turn: str, branch:
         turns = [] if head is None else store.turns(owner, conversation, name, 0, head.size)
         if head is None or all(each.id != turn for _, each in turns):
             continue
-        try:
-            manifest = typed_json.decode(store.manifest(owner, conversation, turn) or b"{}", _Manifest)
-        except ValueError:
-            manifest = _Manifest()
+        manifest = _read_manifest(store.manifest(owner, conversation, turn))
         records = [placed.record for placed in store.records(owner, conversation, name)]
         summaries = _list_summary_requests([each for _, each in turns], turn, records)
         if not manifest.calls:
@@ -114,6 +123,13 @@ def rebuild_turn(store: Store, owner: str, conversation: str, turn: str, branch:
     if first is None:
         raise NotFound(f"Turn {turn!r} of conversation {conversation!r} not found.")
     return first
+
+
+def _read_manifest(data: bytes | None) -> _Manifest:
+    try:
+        return typed_json.decode(data or b"{}", _Manifest)
+    except ValueError:
+        return _Manifest()
 
 
 def _explain(turn: Turn) -> str:

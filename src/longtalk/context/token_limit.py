@@ -15,6 +15,21 @@ from longtalk.policies.base import Policy
 _MOST = 2**31
 
 
+def find_compaction_point(policy: Policy, window: int | None, outside: int) -> int | None:
+    """Return the number of tokens above which a policy shortens a request, whatever it costs; None if none is set.
+
+    `outside` is the number of tokens that are not history, such as the preamble and the new message.
+    """
+    window = window or UNKNOWN_WINDOW
+    triggers = [each.over for each in policy.compactors]
+
+    def is_exceeded(tokens: int) -> bool:
+        total = _Total(tokens, window, droppable=1, history=max(0, tokens - outside))
+        return any(trigger.fires(total) for trigger in triggers)
+
+    return bisect_left(range(_MOST), True, key=is_exceeded) - 1 if is_exceeded(_MOST) else None
+
+
 class _Total(msgspec.Struct):
     """The size of a request of which only the number of tokens counts."""
 

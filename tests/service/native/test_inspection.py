@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import msgspec
+
+from longtalk.models.prices import Prices
 from longtalk.service.access import AccessKeys
 from longtalk.service.storage.in_memory import InMemoryStorage
 from longtalk.testing import AsyncScripted, says
@@ -164,3 +168,49 @@ def test_days_count_each_turn_once_over_branches_and_conversations(serve: Serve,
     assert (own["turns"], own["unpriced"], own["cost"]) == (2, 2, None)
     assert (every["turns"], every["usage"]["input"]) == (3, call("GET", "/stats")["usage"]["input"])
     assert call("GET", "/conversations/nothing/stats/daily", 404)
+
+
+def test_a_turn_shows_its_message_the_room_for_the_answer_and_the_limit_of_its_own_policy(
+    serve: Serve, api: MakeApi
+) -> None:
+    provider = AsyncScripted(says("One."), says("Two."))
+    provider.label = "openai-chat:gpt-5.4"
+    call = api(serve(m=provider))
+    talk = call.new()
+    body = {"message": "Hello, who are you?", "model": "m", "policy": "TokenBudget(500)"}
+    first = call("POST", f"{talk}/turns", json={**body, "options": {"max_output_tokens": 77}})
+    call("POST", f"{talk}/turns", json={**body, "policy": "KeepAll()"})
+    found = call("GET", f"{talk}/turns/{first['id']}/manifest")
+    assert (found["policy"], found["limit"], found["reserved"]) == ("TokenBudget(500)", 500, 77)
+    assert found["rules"] == ["over 500 tokens"]
+    assert 0 < found["message"] == found["metrics"]["history"]
+
+
+def test_a_request_says_where_the_cached_prefix_ends(serve: Serve, api: MakeApi) -> None:
+    def report(cached: int) -> dict[str, Any]:
+        return {"prompt_tokens": 40, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": cached}}
+
+    answers = [says("1.", usage=report(0)), says("2.", usage=report(20)), says("3.", usage=report(40))]
+    call = api(serve(m=AsyncScripted(*answers)))
+    talk, ends = call.new(), []
+    for _ in answers:
+        turn = call("POST", f"{talk}/turns", json={"message": "The same words again and again.", "model": "m"})
+        (sent,) = call("GET", f"{talk}/turns/{turn['id']}/requests")["requests"]
+        ends.append((sent["cached_until"], len(sent["body"])))
+    assert ends[0][0] == 0
+    assert abs(ends[1][0] - ends[1][1] / 2) < ends[1][1] / 5
+    assert ends[2][0] == ends[2][1]
+
+
+def test_a_page_of_history_has_the_costs_of_its_turns(serve: Serve, api: MakeApi) -> None:
+    usage = {"prompt_tokens": 1_000_000, "completion_tokens": 0}
+    priced = AsyncScripted(says("1.", usage=usage), says("2.", usage=usage))
+    priced.capabilities = msgspec.structs.replace(priced.capabilities, prices=Prices(input=3, output=1))
+    call = api(serve(m=priced, unpriced=AsyncScripted(says("3.", usage=usage))))
+    talk = call.new()
+    turns = [
+        call("POST", f"{talk}/turns", json={"message": "Go on.", "model": model})["id"]
+        for model in ("m", "m", "unpriced")
+    ]
+    assert call("GET", f"{talk}/history?limit=4")["costs"] == {turns[1]: 3.0, turns[2]: None}
+    assert call("GET", f"{talk}/history?limit=4&before=2")["costs"] == {turns[0]: 3.0}

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Annotated, Any
 
 import msgspec
 
+from longtalk._util.concurrency import run_in_thread
+from longtalk.archive.history import StoredTurn
 from longtalk.archive.metrics import Metrics
 from longtalk.archive.recalled import RecalledEntry
+from longtalk.branches.rebuild import SentRequest
 from longtalk.context.costs import CostReceipt
+from longtalk.context.measure import MAX_ANSWER_ROOM
+from longtalk.context.token_limit import find_compaction_point
 from longtalk.memory.recall.topics import Topic
 from longtalk.models import registry
+from longtalk.policies.notation import format_policy
 from longtalk.service.native.conversations import find_info
 from longtalk.service.native.objects import BranchQuery, EntryObject, Name, clean, to_entry
 from longtalk.service.native.routes import ApiCall, Nothing, Route
 from longtalk.stores.base import MAIN
+from longtalk.tokens import Counter, count_message, counter_for
 from longtalk.transcript.manifest import Run
+from longtalk.usage import Usage
+from longtalk.wires import read_usage
+from longtalk.wires.options import answer_token_limit
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,6 +45,8 @@ class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
     entries: list[EntryObject]
     before: int | None
     """What to pass as `before` for the page before this one; null at the beginning."""
+    costs: dict[str, float | None]
+    """The cost of each turn of the page in which a model was called, in US dollars, by its id; null if unknown."""
 
 
 class ManifestObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +58,18 @@ class ManifestObject(msgspec.Struct, frozen=True, kw_only=True):
     """Runs of entries with the same verdict and reason, by their positions; empty if nothing is stored."""
     metrics: Metrics | None
     """The tokens of each part; null if no model was called."""
+    message: int
+    """The tokens of the turn's own entries in the request: the new message, and calls with their results."""
     window: int | None
     """The tokens that the model accepts, with its answer; null if unknown."""
+    reserved: int | None
+    """The tokens of the window that are kept free for the answer; null if the window is unknown."""
+    limit: int | None
+    """The number of tokens above which the turn's policy shortens a request, whatever it costs; null for none."""
+    policy: str
+    """The policy of the turn; empty if it is not stored."""
+    rules: list[str]
+    """When the policy shortens a request, in words."""
 
 
 class RequestObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +81,10 @@ class RequestObject(msgspec.Struct, frozen=True, kw_only=True):
     is_streamed: bool
     problem: str
     """Why it can't be rebuilt; empty if it was."""
+    usage: Usage | None
+    """The tokens that the provider reported; null if unknown."""
+    cached_until: int | None
+    """About how many characters of the body the provider has read from its cache, by its report; null if unknown."""
 
 
 class Requests(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +161,10 @@ async def read_history(call: ApiCall[HistoryQuery, Nothing]) -> HistoryPage:
     info, query = await find_info(call), call.query
     found = await call.archive.history(info.id, branch=query.branch, limit=query.limit, before=query.before)
     before = found[0].position if found and found[0].position else None
-    return HistoryPage(entries=[to_entry(each) for each in found], before=before)
+    costs: dict[str, float | None] = {}
+    if found:
+        costs = await call.archive.costs(info.id, query.branch, found[0].position, found[-1].position + 1)
+    return HistoryPage(entries=[to_entry(each) for each in found], before=before, costs=costs)
 
 
 async def read_manifest(call: ApiCall[BranchQuery, Nothing]) -> ManifestObject:
@@ -141,32 +172,78 @@ async def read_manifest(call: ApiCall[BranchQuery, Nothing]) -> ManifestObject:
     info, name = await find_info(call), call.path["turn"]
     turn = await call.archive.turn(info.id, name, branch=call.query.branch)
     runs = await call.archive.manifest(info.id, name, branch=turn.branch)
-    figures = await call.archive.metrics(info.id, branch=turn.branch)
+    start = turn.entries[0].position if turn.entries else 0
+    figures = await call.archive.metrics(info.id, branch=turn.branch, start=start, stop=start + 1)
+    metrics = next((each for each in figures if each.turn == name), None)
+    settings = await call.archive.settings(info.id, branch=turn.branch, turn=name)
+    policy = None if settings is None else settings.policy
     model = registry.find(turn.turn.model)
+    window = None if model is None else model.window
+    message = count_sent(turn, runs)
+    answer = answer_token_limit(settings.options) if settings else None
+    outside = max(0, metrics.total - metrics.history - metrics.summary + message) if metrics else 0
     return ManifestObject(
         turn=name,
         branch=turn.branch,
         runs=list(runs),
-        metrics=next((each for each in figures if each.turn == name), None),
-        window=None if model is None else model.window,
+        metrics=metrics,
+        message=message,
+        window=window,
+        reserved=None if window is None else answer or min(window // 8, MAX_ANSWER_ROOM),
+        limit=None if policy is None else find_compaction_point(policy, window, outside),
+        policy="" if settings is None else format_policy(policy) if policy else settings.policy_text,
+        rules=[] if policy is None else [str(each.over) for each in policy.compactors],
     )
+
+
+def count_sent(turn: StoredTurn, runs: Sequence[Run]) -> int:
+    """Return the tokens of a turn's own entries in its last request, whose manifest is `runs`."""
+    counter = counter_for(turn.turn.model)
+    stop = runs[-1].last + 1 if runs else 0
+    return sum(count_message(each.native, counter) for each in turn.entries if each.position < stop)
 
 
 async def read_requests(call: ApiCall[BranchQuery, Nothing]) -> Requests:
     """Return the exact requests of a turn."""
-    info = await find_info(call)
-    found = await call.archive.request(info.id, call.path["turn"], branch=call.query.branch)
-    return Requests(
-        requests=[
-            RequestObject(
-                model=each.model,
-                body=None if each.body is None else each.body.decode("utf-8", "replace"),
-                is_streamed=each.is_streamed,
-                problem=each.problem,
-            )
-            for each in found
-        ]
+    info, name = await find_info(call), call.path["turn"]
+    found = await call.archive.request(info.id, name, branch=call.query.branch)
+    turn = (await call.archive.turn(info.id, name, branch=call.query.branch)).turn
+    # Requests for summaries, whose tokens are not among the turn's, come last. A call that was tried again has no
+    # report of its own for each attempt.
+    reports = [read_usage(raw, turn.model.partition(":")[0]) for raw in turn.usage]
+    usages = reports if len(reports) <= len(found) else []
+    pairs = list(zip_longest(found, usages))
+    requests: list[RequestObject] = await run_in_thread(lambda: [_to_request(*each) for each in pairs])
+    return Requests(requests=requests)
+
+
+def _to_request(sent: SentRequest, usage: Usage | None) -> RequestObject:
+    body = None if sent.body is None else sent.body.decode("utf-8", "replace")
+    return RequestObject(
+        model=sent.model,
+        body=body,
+        is_streamed=sent.is_streamed,
+        problem=sent.problem,
+        usage=usage,
+        cached_until=None if body is None or usage is None else find_cached_end(body, usage, counter_for(sent.model)),
     )
+
+
+def find_cached_end(body: str, usage: Usage, counter: Counter) -> int | None:
+    """Return about how many characters of a request were read from the cache: a share of its tokens as counted here.
+
+    None if the provider has not reported tokens.
+    """
+    if not usage.input:
+        return None
+    step = max(1, len(body) // _CHUNKS)
+    sizes = [counter.count(body[i : i + step]) for i in range(0, len(body), step)]
+    wanted, end = sum(sizes) * min(1.0, usage.cached / usage.input), 0
+    for size in sizes:
+        if wanted < size:
+            return min(len(body), end + round(step * wanted / max(1, size)))
+        wanted, end = wanted - size, end + step
+    return len(body)
 
 
 async def read_recalled(call: ApiCall[BranchQuery, Nothing]) -> RecalledList:
@@ -232,6 +309,7 @@ async def read_settings(call: ApiCall[BranchQuery, Nothing]) -> SettingsObject:
     )
 
 
+_CHUNKS = 200
 _ONE = "/conversations/{conversation}"
 _TURN = _ONE + "/turns/{turn}"
 ROUTES: tuple[Route[Any, Any], ...] = (

@@ -1,0 +1,13 @@
+// Numbers, amounts and times as the visitor's language writes them.
+export const count = (value) => Math.round(value).toLocaleString();
+// An unknown amount is a dash, never a zero. Small amounts keep two digits that say something.
+export function dollars(value) {
+  if (value === null || value === undefined) return "–";
+  const size = Math.abs(value);
+  const digits = size === 0 || size >= 1 ? 2 : size >= 0.01 ? 4 : Math.min(8, 1 - Math.floor(Math.log10(size)));
+  return (value < 0 ? "−$" : "$") + size.toFixed(digits);
+}
+export const percent = (part, all) => (all ? Math.round((100 * part) / all) : 0) + " %";
+export const day = (at) => new Date(at).toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
+export const time = (at) => new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+export const cut = (text, size = 160) => (text.length > size ? text.slice(0, size).trimEnd() + "…" : text);

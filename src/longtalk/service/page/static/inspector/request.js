@@ -1,0 +1,61 @@
+// The exact requests of a turn, with what is new since the request before, and where the cached prefix ends.
+import { html, useEffect, useRef } from "../ui.js";
+import { t } from "../strings.js";
+import * as api from "../api.js";
+import { count } from "../format.js";
+import { Loaded } from "./runs.js";
+
+// Return what two texts begin with in common: its length in characters.
+export function countShared(one, other) {
+  let low = 0;
+  let high = Math.min(one.length, other.length);
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (one.startsWith(other.slice(0, middle))) low = middle; else high = middle - 1;
+  }
+  return low;
+}
+
+// Cut a text at marks {at, label, name}, in order: [text, mark, text, …].
+function cutAt(text, marks) {
+  const parts = [];
+  let from = 0;
+  for (const mark of marks.sort((a, b) => a.at - b.at)) {
+    parts.push(text.slice(from, mark.at), mark);
+    from = mark.at;
+  }
+  return [...parts, text.slice(from)];
+}
+
+export function Request({ path, branch, turn, turns }) {
+  const at = turns.findIndex((each) => each.turn === turn);
+  const read = async () => {
+    const load = (id) => api.get(`${path}/turns/${encodeURIComponent(id)}/requests`, { branch });
+    const [{ requests }, before] = await Promise.all([load(turn), at > 0 ? load(turns[at - 1].turn) : { requests: [] }]);
+    return { requests, before: before.requests.filter((each) => each.body).pop()?.body || "" };
+  };
+  return html`<${Loaded} values=${[turn, at]} read=${read} draw=${({ requests, before }) => requests.length
+    ? requests.map((each, i) => html`<${One} key=${i} request=${each} before=${i ? requests[i - 1].body || "" : before} />`)
+    : html`<p class="quiet">${t("nothingSent")}</p>`} />`;
+}
+
+function One({ request, before }) {
+  const { body, usage, model, problem } = request;
+  const box = useRef(null);
+  useEffect(() => {
+    const mark = box.current?.querySelector("mark.new");
+    if (mark) box.current.scrollTop = mark.offsetTop - box.current.offsetTop - 80;
+  }, [body]);
+  if (body === null) return html`<h3>${model}</h3><p class="quiet">${problem}</p>`;
+  const shared = countShared(body, before);
+  // The service counts characters, JavaScript counts those beyond the first plane twice.
+  const cached = request.cached_until ? [...body].slice(0, request.cached_until).join("").length : 0;
+  const marks = [...(shared ? [{ at: shared, name: "new", label: t("newFromHere") }] : []),
+    ...(cached ? [{ at: cached, name: "cached", label: t("cachedUntilHere", { cached: count(usage.cached) }) }] : [])];
+  return html`<h3>${model}</h3>
+    <p class="quiet">${t("sharedWithBefore", { shared: count(shared), all: count(body.length) })}
+      ${" "}${!usage?.input ? t("cacheUnknown") : usage.cached ? t("readFromCache", { cached: count(usage.cached), input: count(usage.input) }) : t("readNothing")}
+      <button class="small" onClick=${() => navigator.clipboard?.writeText(body)}>${t("copy")}</button></p>
+    <pre class="request" ref=${box} tabindex="0" aria-label=${t("tab_request")}>${cutAt(body, marks).map((part, i) => (typeof part === "string"
+      ? html`<span class=${i === 0 && shared ? "shared" : ""}>${part}</span>` : html`<mark class=${"cut " + part.name}>${part.label}</mark>`))}</pre>`;
+}
