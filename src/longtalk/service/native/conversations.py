@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from longtalk._util import typed_json
 from longtalk._util.concurrency import call_store
-from longtalk.archive.daily import DayStats
 from longtalk.archive.stats import Stats
 from longtalk.service.errors import ApiError, not_found
 from longtalk.service.http import json_response
@@ -70,12 +69,6 @@ class SearchResults(msgspec.Struct, frozen=True, kw_only=True):
     """What a search has found, best matches first."""
 
     hits: list[Hit]
-
-
-class Days(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens and cost by day, oldest first."""
-
-    days: list[DayStats]
 
 
 class CreateConversation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -204,16 +197,6 @@ async def count_all(call: ApiCall[Nothing, Nothing]) -> Stats:
     return await call.archive.stats()
 
 
-async def count_days(call: ApiCall[Nothing, Nothing]) -> Days:
-    """Return tokens and cost by day of a conversation, with all its branches."""
-    return Days(days=await call.archive.daily((await find_info(call)).id))
-
-
-async def count_all_days(call: ApiCall[Nothing, Nothing]) -> Days:
-    """Return tokens and cost by day of all conversations together."""
-    return Days(days=await call.archive.daily())
-
-
 def _read_filter(text: str) -> Mapping[str, Any]:
     try:
         return typed_json.decode(text.encode("utf-8", "replace"), dict[str, Any])
@@ -246,10 +229,8 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("DELETE", _ONE, delete, answer=DeletionReceipt),
     Route("GET", _ONE + "/export", export, query=Export, media=tuple(_MEDIA.values())),
     Route("GET", _ONE + "/stats", count, answer=Stats),
-    Route("GET", _ONE + "/stats/daily", count_days, answer=Days),
     Route("GET", "/search", search, query=Search, answer=SearchResults),
     Route("GET", "/stats", count_all, answer=Stats),
-    Route("GET", "/stats/daily", count_all_days, answer=Days),
     Route("POST", "/import", import_file, query=Import, body=bytes, answer=ImportResult),
     Route("POST", "/sample", add_sample, answer=ImportResult),
 )
