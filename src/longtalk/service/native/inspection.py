@@ -298,7 +298,7 @@ async def read_settings(call: ApiCall[BranchQuery, Nothing]) -> SettingsObject:
         return SettingsObject()
     return SettingsObject(
         model=found.model,
-        policy=found.policy_text,
+        policy=format_policy(found.policy) if found.policy else found.policy_text,
         options=found.options,
         system=None if found.system is None else clean(found.system),
         tools=[

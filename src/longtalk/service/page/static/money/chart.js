@@ -1,31 +1,55 @@
-// Charts of bars: drawn as SVG, with a title on each bar. The numbers are in a table too.
-import { html } from "../ui.js";
+// Charts drawn as SVG: bars with lines over them, and lines alone. The numbers are in tables too, and under the pointer.
+import { html, useState } from "../ui.js";
 import { t } from "../strings.js";
 
-const [width, height, top] = [700, 150, 16];
+const [width, height, top] = [700, 160, 16];
 
-// `bars` are {value, part, title}; `part` of each value is drawn lighter. More than `most` bars are joined by averages.
-export function Bars({ bars, label, format, most = 140 }) {
-  const step = Math.ceil(bars.length / most);
-  const shown = step < 2 ? bars : Array.from({ length: Math.ceil(bars.length / step) }, (_, i) => {
-    const some = bars.slice(i * step, (i + 1) * step);
-    const mean = (name) => some.reduce((sum, bar) => sum + (bar[name] || 0), 0) / some.length;
-    return { value: mean("value"), part: mean("part"), title: `${some[0].title} …` };
+// Join neighbours by their average, so that at most `most` values are drawn. Unknown values stay unknown.
+function thin(values, most = 140) {
+  const step = Math.ceil(values.length / most);
+  if (step < 2) return values;
+  return Array.from({ length: Math.ceil(values.length / step) }, (_, i) => {
+    const known = values.slice(i * step, (i + 1) * step).filter((value) => value !== null);
+    return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
   });
-  const high = Math.max(...shown.map((bar) => bar.value)) || 1;
-  const slot = width / Math.max(shown.length, 12);
-  const tall = (value) => (value / high) * (height - top);
-  const scale = { x: slot * 0.12, width: Math.max(slot * 0.76, 1) };
-  return html`<svg class="chart" viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${label}>
-    <line class="axis" x1="0" x2=${width} y1=${top} y2=${top} /><line class="axis" x1="0" x2=${width} y1=${height} y2=${height} />
-    <text x="0" y="11">${format(high)}</text>
-    ${shown.map((bar, i) => html`<g><title>${bar.title}</title>
-      <rect class="all" x=${i * slot + scale.x} width=${scale.width} y=${height - tall(bar.value - (bar.part || 0))} height=${tall(bar.value - (bar.part || 0))} />
-      ${bar.part > 0 && html`<rect class="rest" x=${i * slot + scale.x} width=${scale.width} y=${height - tall(bar.value)} height=${tall(bar.part)} />`}</g>`)}
-  </svg>`;
 }
 
-export function CachedKey() {
-  const box = (name) => html`<svg class="chart" viewBox="0 0 8 8" aria-hidden="true"><rect class=${name} width="8" height="8" /></svg>`;
-  return html`<small class="key"><span>${box("all")}${t("fullPrice")}</span><span>${box("rest")}${t("fromCache")}</span></small>`;
+function thinTitles(titles, size) {
+  const step = Math.ceil(titles.length / Math.max(1, size));
+  return titles.filter((_, i) => i % step === 0);
+}
+
+// `bars` are {name, values, part}: `part` of each value is drawn lighter. `lines` are {name, values}. `titles` name the
+// places. The list of what is drawn shows its values at the place under the pointer, else their sum.
+export function Chart({ bars, lines = [], titles, label, format, sums = true }) {
+  const [at, setAt] = useState(null);
+  const value = bars ? thin(bars.values) : [];
+  const part = bars?.part ? thin(bars.part) : [];
+  const drawn = lines.map((line) => thin(line.values));
+  const size = Math.max(value.length, ...drawn.map((values) => values.length), 1);
+  const names = thinTitles(titles, size);
+  const high = Math.max(...value, ...drawn.flat().filter((each) => each !== null)) || 1;
+  const slot = width / Math.max(size, 12);
+  const y = (each) => height - (each / high) * (height - top);
+  const path = (values) => values.map((each, i) => (each === null ? "" : `${i && values[i - 1] !== null ? "L" : "M"}${((i + 0.5) * slot).toFixed(1)} ${y(each).toFixed(1)}`)).join("");
+  const follow = (event) => {
+    const box = event.currentTarget.getBoundingClientRect();
+    const place = Math.floor(((event.clientX - box.left) / box.width) * width / slot);
+    setAt(place >= 0 && place < size ? place : null);
+  };
+  const total = (values) => { const known = values.filter((each) => each !== null); return known.length ? known.reduce((sum, each) => sum + each, 0) : null; };
+  const shown = (raw, small) => (at !== null ? format(small[at] ?? null) : sums ? format(total(raw)) : format(raw[raw.length - 1] ?? null));
+  const key = [...(bars ? [{ name: bars.name, kind: "all", text: shown(bars.values, value) }] : []),
+    ...(bars?.part ? [{ name: bars.partName, kind: "rest", text: shown(bars.part, part) }] : []),
+    ...lines.map((line, i) => ({ name: line.name, kind: "line" + i, text: shown(line.values, drawn[i]) }))];
+  return html`<svg class="chart" viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${label} onPointerMove=${follow} onPointerLeave=${() => setAt(null)}>
+      <rect class="back" width=${width} height=${height} />
+      <line class="axis" x1="0" x2=${width} y1=${top} y2=${top} /><line class="axis" x1="0" x2=${width} y1=${height} y2=${height} />
+      ${at !== null && html`<rect class="here" x=${at * slot} width=${slot} y=${top} height=${height - top} />`}
+      <text x="0" y="11">${format(high)}</text>
+      ${value.map((each, i) => html`<rect class="all" x=${i * slot + slot * 0.12} width=${Math.max(slot * 0.76, 1)} y=${y(each - (part[i] || 0))} height=${height - y(each - (part[i] || 0))} />
+        ${part[i] > 0 && html`<rect class="rest" x=${i * slot + slot * 0.12} width=${Math.max(slot * 0.76, 1)} y=${y(each)} height=${y(each - part[i]) - y(each)} />`}`)}
+      ${drawn.map((values, i) => html`<path class=${"path line" + i} d=${path(values)} />`)}
+    </svg>
+    <p class="key"><small>${at !== null ? names[at] : sums ? t("inSum") : t("atTheEnd")}</small>${key.map((each) => html`<small key=${each.name}><svg viewBox="0 0 8 8" aria-hidden="true"><rect class=${each.kind} width="8" height="8" rx="1.5" /></svg>${each.name} <b>${each.text}</b></small>`)}</p>`;
 }
