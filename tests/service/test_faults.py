@@ -199,6 +199,45 @@ def test_cancelling_a_response_whose_process_has_died_ends_it(address: str, back
 
 
 @pytest.mark.slow
+def test_after_a_kill_a_client_repeats_its_request_without_a_key_and_a_turn_of_our_own_surface_is_cancelled(
+    tmp_path: Path,
+) -> None:
+    with run_fleet(str(tmp_path / "talks.db"), 2) as (fleet, provider), open_client(fleet.url) as client:
+        url, other = fleet.urls
+        port = int(url.rpartition(":")[2])
+        made: list[Any] = []
+        # openai-python repeats a request whose connection was lost, and says so in a header.
+        asked = threading.Thread(target=lambda: made.append(client.responses.create(model="m", input="Count.")))
+        asked.start()
+        assert provider.began.acquire(timeout=60)
+        if fleet.balancer.chosen[-1] != port:
+            port, url, other = fleet.balancer.chosen[-1], other, url
+        path = (
+            f"/longtalk/v1/conversations/{httpx2.post(f'{url}/longtalk/v1/conversations', json={}).json()['id']}/turns"
+        )
+        body = {"model": "m", "message": "Count.", "stream": True}
+        with httpx2.stream("POST", f"{url}{path}", json=body, timeout=60) as answer:
+            lines = answer.iter_lines()
+            turn = json.loads(next(line for line in lines if line.startswith("data:"))[5:])["turn"]
+            next(line for line in lines if "One" in line)
+            fleet.kill(port)
+        cancelled = httpx2.post(f"{other}{path}/{turn}/cancel", timeout=60).json()
+        assert (cancelled["id"], cancelled["status"]) == (turn, "interrupted")
+        assert httpx2.post(f"{other}{path}/{turn}/cancel", timeout=60).json() == cancelled
+        with httpx2.stream("GET", f"{other}{path}/{turn}/events", timeout=60) as answer:
+            last = [line for line in answer.iter_lines() if line.startswith("data:")][-1]
+        assert json.loads(last[5:])["turn"]["status"] == "interrupted"
+        provider.go.set()
+        told = httpx2.post(f"{other}{path}", json={"model": "m", "message": "On."}, timeout=60).json()
+        assert told["status"] == "complete"
+        asked.join(60)
+        assert made[0].output_text == TEXT
+        assert count_turns(client, made[0].id) == 1
+        # One request before the kill, one after it; the other two are those of our own surface.
+        assert len(provider.requests) == 4
+
+
+@pytest.mark.slow
 def test_equal_requests_raced_fifty_fold_at_three_processes_make_one_turn(server: Server) -> None:
     with run_fleet(server.url(database=server.database())) as (fleet, provider), open_client(fleet.url) as client:
         texts = race(client, provider, 50, {"Idempotency-Key": "k"})
