@@ -115,7 +115,7 @@ async def branch_to_go_on(stored: AsyncBranch, asked: KeyedTurn) -> AsyncBranch:
 
 
 async def _create_branch(stored: AsyncBranch, name: str | None, find: Callable[[Sequence[Entry]], int]) -> AsyncBranch:
-    """Create a branch with the first entries of this one. `find` returns their number."""
+    """Create a branch with the first entries of `stored`. `find` returns their number."""
     branch = None
     while branch is None:
         said = await stored.entries()
@@ -125,7 +125,7 @@ async def _create_branch(stored: AsyncBranch, name: str | None, find: Callable[[
 
 
 async def _create_branch_at(stored: AsyncBranch, name: str | None, size: int, last: str | None) -> AsyncBranch | None:
-    """Create a branch with the first `size` entries of this one. Return None if the last of them has changed."""
+    """Create a branch with the first `size` entries of `stored`. Return None if the last of them has changed."""
     given, name = name, name or f"{stored.branch}-{new_id()[:6]}"
     commit = Commit(branch=name, expect=0, source=(stored.branch, size), source_entry=last, at=now())
     try:
@@ -154,7 +154,7 @@ async def _check_running(stored: AsyncBranch) -> tuple[BranchHead | None, bool]:
 
 
 async def end_abandoned_turn(stored: AsyncBranch, turn: str) -> bool:
-    """Mark the last turn of the branch as interrupted if it is this one and its process has died.
+    """Mark the turn with the id `turn` as interrupted if it is the branch's last one and its process has died.
 
     Return False if there is nothing to mark, or another writer was faster.
     """

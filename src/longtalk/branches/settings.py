@@ -241,7 +241,7 @@ def read_preambles(records: Iterable[StoredSettings]) -> dict[str, tuple[str | N
 
 
 def restore_settings(stored: StoredSettings, others: Iterable[StoredSettings] = ()) -> Settings:
-    """Return settings as a value. `others` are earlier ones of the branch, which may have the system text."""
+    """Return stored settings as the app gets them. `others` are earlier ones, which may have the system text."""
     system, tools = read_preambles([*others, stored]).get(stored.preamble, (None, None))
     policy, problems = None, []
     try:

@@ -28,7 +28,9 @@ def back_up(*, to: str, settings: str | None, store: str | None) -> None:
     target = Path(to)
     for kind, tool in _TOOLS.items():
         if name.startswith(kind):
-            raise InputError(f"{hide_credentials(name)} is a server, which has its own tool: {tool}.")
+            raise InputError(
+                f"Only files can be copied, and {hide_credentials(name)} is a server: use its own tool ({tool})."
+            )
     if target.exists():
         raise InputError(f"{to!r} exists already: choose another name for the backup.")
     opened = open_store(name, make=False)

@@ -1,4 +1,4 @@
-"""`longtalk doctor`: check what the service needs, and say what to do about what is wrong."""
+"""`longtalk doctor`: check what the service needs, and say how to fix each problem."""
 
 from __future__ import annotations
 

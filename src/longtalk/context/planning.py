@@ -165,7 +165,7 @@ def _follow_exclusions(transcript: Transcript, epoch: Epoch, terms: Terms, pins:
 
 
 def _find_fired(compactors: Sequence[Compactor], estimate: RequestEstimate) -> Compactor | None:
-    """Return the first compactor that fires. Then `estimate.guessed` says whether that one asked for the window.
+    """Return the first compactor that fires, and set `estimate.guessed` to whether it asked for the window.
 
     Costs are compared even if another trigger fires first.
     """

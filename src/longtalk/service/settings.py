@@ -23,7 +23,7 @@ ENVIRONMENT = "LONGTALK_"
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model under a name of its own, with its policy, system text and address."""
+    """A model to which the settings give a name, with its policy, system text and address."""
 
     model: str
     """The model as `provider:model`."""

@@ -39,7 +39,7 @@ def set_setting(name: str, value: str) -> Path:
 
 
 def set_alias(name: str, model: ModelSettings | None) -> Path:
-    """Store a model under a name of its own; None removes the name. Return the path of the file."""
+    """Give a model a name in the settings file, or remove the name if `model` is None. Return the path of the file."""
     if not name or ":" in name or not name.isprintable():
         raise InputError(f"{name!r} can't be the name of a model: use letters and digits, without a colon.")
     path = get_settings_path()

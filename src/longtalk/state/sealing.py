@@ -269,7 +269,7 @@ def _peek_plain(state: bytes) -> Peek:
 
 
 class _AnyWire:
-    """All names of wires: a state may be sealed by a process that does not know them."""
+    """A set that contains every name, because a process may seal states in wires that it does not know."""
 
     def __contains__(self, name: object) -> bool:
         return True

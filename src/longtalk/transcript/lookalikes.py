@@ -14,9 +14,9 @@ NEUTRALIZED = ("user", "tool")
 
 
 def mark_lookalike(entry: Entry, *, is_first: bool = False) -> Entry:
-    """Return an entry with the mark of a look-alike if it holds one.
+    """Return an entry, marked if its text contains a look-alike of a tag.
 
-    With `is_first`, it is the first of a conversation, whose mark says that all entries are marked.
+    With `is_first`, the entry is the first of a conversation, and also gets the mark `CHECKED`.
     """
     if entry.role in NEUTRALIZED and entry.wire != OWN and neutralize_json(entry.native) != entry.native:
         entry = entry.with_mark(LOOKALIKE)

@@ -32,7 +32,7 @@ Plain: TypeAlias = Callable[[str, str], bool]
 VERBATIM = "verbatim"
 """In the mark of an answer: its end looks like a memory card and is text."""
 LOOKALIKE = "lookalike"
-"""In the mark of a message or result: its text holds what reads as a tag of Longtalk's (`_util/lookalikes.py`)."""
+"""In the mark of a message or result: it contains what looks like a tag of Longtalk's (`_util/lookalikes.py`)."""
 CHECKED = "checked"
 """In the mark of a conversation's first entry: every entry from it on that needs the mark `LOOKALIKE` has it."""
 _WORDS = (VERBATIM, LOOKALIKE, CHECKED)
@@ -71,17 +71,20 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_verbatim(self) -> bool:
-        """Whether what looks like a memory card at the end of the answer is text."""
+        """Whether the end of the answer looks like a memory card but is part of its text."""
         return VERBATIM in self.mark.split()
 
     @property
     def is_lookalike(self) -> bool:
-        """Whether the text holds what reads as a tag that only Longtalk writes."""
+        """Whether the text contains something that looks like a tag of Longtalk's."""
         return LOOKALIKE in self.mark.split()
 
     @property
     def condition(self) -> str:
-        """The first word of the mark, such as "error"; empty if the mark has none but "verbatim" and its like."""
+        """What is wrong with the entry, such as "error" or "interrupted"; empty if nothing is.
+
+        This is the first word of the mark, unless that word only describes the text, as "verbatim" does.
+        """
         first = self.mark.partition(" ")[0]
         return "" if first in _WORDS else first
 

@@ -1,4 +1,4 @@
-"""Notes what a model call sends and receives, for an `on_event` that asks for content."""
+"""Collect what a model call sends and receives, for an `on_event` that asks for content."""
 
 from __future__ import annotations
 

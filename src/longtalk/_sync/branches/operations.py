@@ -116,7 +116,7 @@ def branch_to_go_on(stored: Branch, asked: KeyedTurn) -> Branch:
 
 
 def _create_branch(stored: Branch, name: str | None, find: Callable[[Sequence[Entry]], int]) -> Branch:
-    """Create a branch with the first entries of this one. `find` returns their number."""
+    """Create a branch with the first entries of `stored`. `find` returns their number."""
     branch = None
     while branch is None:
         said = stored.entries()
@@ -126,7 +126,7 @@ def _create_branch(stored: Branch, name: str | None, find: Callable[[Sequence[En
 
 
 def _create_branch_at(stored: Branch, name: str | None, size: int, last: str | None) -> Branch | None:
-    """Create a branch with the first `size` entries of this one. Return None if the last of them has changed."""
+    """Create a branch with the first `size` entries of `stored`. Return None if the last of them has changed."""
     given, name = name, name or f"{stored.branch}-{new_id()[:6]}"
     commit = Commit(branch=name, expect=0, source=(stored.branch, size), source_entry=last, at=now())
     try:
@@ -155,7 +155,7 @@ def _check_running(stored: Branch) -> tuple[BranchHead | None, bool]:
 
 
 def end_abandoned_turn(stored: Branch, turn: str) -> bool:
-    """Mark the last turn of the branch as interrupted if it is this one and its process has died.
+    """Mark the turn with the id `turn` as interrupted if it is the branch's last one and its process has died.
 
     Return False if there is nothing to mark, or another writer was faster.
     """

@@ -23,7 +23,7 @@ ROLE = "brief"
 
 
 class AppLines(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The lines of the app that one change took out of a brief."""
+    """Lines of the app that left a brief in one change."""
 
     fell: tuple[Line, ...] = ()
     """The lines that no longer fit, in full."""

@@ -38,7 +38,7 @@ _replace = msgspec.structs.replace
 
 
 def check_example(example: str, config: Brief) -> None:
-    """Raise `InputError` unless an example is empty, or a card with which every part of a brief can be changed."""
+    """Raise `InputError` unless the example is empty or a memory card that the brief accepts as a whole."""
     if not isinstance(example, str):
         raise InputError(f"`example` of Memory must be a memory card as a JSON string, not {type(example).__name__}.")
     if not example.strip():

@@ -60,7 +60,7 @@ asked to answer.
 
 
 def render_template(line: str) -> str:
-    """Return the chat template of a built-in model, in which `line` follows the system text."""
+    """Return the chat template of a built-in model, which adds `line` to the system text."""
     return _TEMPLATE.replace("LINE", json.dumps(line))
 
 

@@ -222,7 +222,7 @@ def _store_entries(db: Database, conversation: int, tip: Tip, commit: Commit) ->
     check_parents(tip.entry, commit.entries)
     size = tip.size + len(commit.entries)
     if size >= MAX_PATH:
-        raise ValueError(f"a path can have at most {MAX_PATH - 1} entries: start a new conversation")
+        raise ValueError(f"a branch can have at most {MAX_PATH - 1} entries: start a new conversation")
     numbers = [_parse_entry_number(entry) for entry in commit.entries]
     runs = find_runs(tip.entry if tip.size > tip.base else None, commit, numbers, tip.size)
     known: dict[str, StoredTurn] = {}
