@@ -139,7 +139,8 @@ def _follow(
         try:
             return following, conversation.write(**fields), fields
         except HeadMoved:
-            continue
+            if conversation.head().revision == revision:
+                raise
 
 
 @add_to(CRASH_CASES, reopens=True)
