@@ -1,4 +1,6 @@
 // Calls of the service. Paths begin after /longtalk/v1; `one(id)` is the path of a conversation.
+import { makePacer } from "./pace.js";
+
 const base = new URL("longtalk/v1", document.baseURI).href;
 const session = new URL("page/session", document.baseURI).href;
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -46,6 +48,7 @@ export const signOut = () => request(session, { method: "DELETE" });
 
 async function* readEvents(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  const pace = makePacer();
   let rest = "";
   for (;;) {
     const { value, done } = await reader.read();
@@ -57,6 +60,7 @@ async function* readEvents(response) {
       const id = lines.find((line) => line.startsWith("id: "));
       const data = lines.find((line) => line.startsWith("data: "));
       if (data) yield [Number(id.slice(4)), JSON.parse(data.slice(6))];
+      await pace();
     }
   }
 }

@@ -1,5 +1,5 @@
 // Dialogs of the page, in place of the browser's own: questions with or without a text field, and short notices.
-import { html, useEffect, useRef, useState } from "./ui.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
 import { t } from "./strings.js";
 import { createStore, useStore } from "./store.js";
 
@@ -27,7 +27,7 @@ export const report = (error) => notify(error.message, { isProblem: true });
 export function Modal({ label, onClose, children, name = "" }) {
   const box = useRef(null);
   const pressed = useRef(null); // text may be selected from the inside to the outside
-  useEffect(() => {
+  useLayoutEffect(() => { // at once: the next key is for the dialog
     const dialog = box.current;
     dialog.showModal();
     return () => dialog.close(); // which gives the focus back

@@ -32,11 +32,11 @@ addEventListener("unhandledrejection", (event) => {
 });
 
 function readRoute() {
-  const [kind, id, view, entry, on] = location.hash.split("/").slice(1).map(decodeURIComponent);
-  return { kind: kind || "", id: id || null, view: view || "", entry: entry || null, on: on || null };
+  const [kind, id, view, entry, on, position] = location.hash.split("/").slice(1).map(decodeURIComponent);
+  return { kind: kind || "", id: id || null, view: view || "", entry: entry || null, on: on || null, position: position ? Number(position) : null };
 }
 
-function Conversation({ id, view, entry, on }) {
+function Conversation({ id, view, entry, on, position }) {
   const branch = localStorage.getItem("branch:" + id) || "main";
   const tabs = [["chatView", ""], ["inspector", "inspector"], ["memoryView", "memory"], ["moneyView", "money"], ["branches", "branches"]];
   const shown = tabs.some(([, name]) => name === view) ? view : "";
@@ -44,7 +44,7 @@ function Conversation({ id, view, entry, on }) {
       href=${"#/c/" + encodeURIComponent(id) + (name && "/" + name)} aria-current=${name === shown ? "page" : null}>${t(label)}</a>`)}</div>
     ${shown === "memory" ? html`<${Memory} conversation=${id} branch=${branch} />`
       : shown === "money" ? html`<${Money} conversation=${id} branch=${branch} />`
-      : html`<${Chat} id=${id} view=${view} at=${entry} on=${on} key=${id} />`}`;
+      : html`<${Chat} id=${id} view=${view} at=${entry} on=${on} position=${position} key=${id} />`}`;
 }
 
 function SignIn() {

@@ -1,6 +1,7 @@
 // Markdown of a model as safe HTML: nothing runs, nothing is loaded from another origin, links open apart.
 import { marked } from "./vendor/marked/lib/marked.esm.js";
 import DOMPurify from "./vendor/dompurify/dist/purify.es.mjs";
+import { makePacer } from "./pace.js";
 
 DOMPurify.addHook("afterSanitizeAttributes", (node) => {
   if (node.tagName === "A") {
@@ -16,12 +17,64 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
 });
 
 // HTML is shown as text, so that the sanitizer never has to parse what a model wrote as HTML.
-marked.use({ renderer: { html: ({ text }) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;") } });
+marked.use({ gfm: true, breaks: true,
+  renderer: { html: ({ text }) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;") } });
 
 const tags = ("a b blockquote br code del em h1 h2 h3 h4 h5 h6 hr i img li ol p pre s strong sub sup table tbody td th thead tr ul").split(" ");
+const sanitize = (dirty) => DOMPurify.sanitize(dirty, {
+  ALLOWED_TAGS: tags, ALLOWED_ATTR: ["href", "src", "alt", "title", "align", "start"], ALLOW_DATA_ATTR: false,
+});
+
+// The HTML of the texts that were shown last.
+const rendered = new Map();
+function keep(text, made) {
+  rendered.delete(text);
+  rendered.set(text, made);
+  if (rendered.size > 300) rendered.delete(rendered.keys().next().value);
+  return made;
+}
 
 export function renderMarkdown(text) {
-  return DOMPurify.sanitize(marked.parse(text, { gfm: true, breaks: true }), {
-    ALLOWED_TAGS: tags, ALLOWED_ATTR: ["href", "src", "alt", "title", "align", "start"], ALLOW_DATA_ATTR: false,
-  });
+  return rendered.get(text) ?? keep(text, sanitize(marked.parse(text)));
+}
+
+// Render texts that are about to be shown, in short tasks.
+export async function prepareMarkdown(texts) {
+  const pace = makePacer();
+  for (const text of texts) {
+    renderMarkdown(text);
+    await pace();
+  }
+}
+
+// Markdown that grows at its end. A block is rendered for good when another one has begun after it; only the last block
+// is rendered each time.
+export class GrowingMarkdown {
+  constructor() {
+    Object.assign(this, { done: 0, blocks: [], last: "" });
+  }
+
+  // Return the HTML of the finished blocks, and of the last one.
+  update(text) {
+    const tail = text.slice(this.done);
+    const tokens = marked.lexer(tail);
+    let last = tokens.length - 1;
+    while (last > 0 && tokens[last].type === "space") last -= 1;
+    const finished = tokens.slice(0, Math.max(0, last));
+    const size = finished.reduce((sum, each) => sum + each.raw.length, 0);
+    // Tokens that don't spell the text, as after a carriage return, can't say where the next block begins.
+    const isExact = tail.startsWith(finished.map((each) => each.raw).join(""));
+    if (finished.length && isExact) {
+      this.done += size;
+      this.blocks = [...this.blocks, sanitize(marked.parser(finished))];
+      tokens.splice(0, finished.length);
+    }
+    this.last = sanitize(marked.parser(tokens));
+    return { blocks: this.blocks, last: this.last };
+  }
+
+  // Keep the result for the message that the text becomes. Definitions of links count for all blocks, so they need another look.
+  finish(text) {
+    if (!/^ {0,3}\[[^\]]+\]:/m.test(text)) keep(text, this.blocks.join("") + this.last);
+  }
 }

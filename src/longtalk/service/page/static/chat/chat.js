@@ -1,16 +1,18 @@
 // The chat: a window of messages, the answer as it comes, and the composer with its gauge.
-import { html, useEffect, useRef, useState } from "../ui.js";
+import { html, useEffect, useMemo, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { app, useStore } from "../store.js";
 import { findVersions } from "../branches/tree.js";
-import { Entry, Folded, Markdown } from "./entry.js";
+import { Entry } from "./entry.js";
+import { Live, Spoken } from "./live.js";
+import { Scroller } from "./scroller.js";
 import { views } from "../views.js";
 import { Talk, announce, onOthers } from "./talk.js";
 
 const policies = ["KeepAll()", "Memory()", "Summarize()"];
 
-export function Chat({ id, view, at, on }) {
+export function Chat({ id, view, at, on, position }) {
   const [talk, setTalk] = useState(null);
   useEffect(() => {
     const made = new Talk(id);
@@ -22,7 +24,7 @@ export function Chat({ id, view, at, on }) {
     setTalk(made);
     return () => { leave(); document.removeEventListener("visibilitychange", wake); made.close(); };
   }, [id]);
-  return talk && talk.id === id ? html`<${Conversation} talk=${talk} view=${view} at=${at} on=${on} key=${id} />` : null;
+  return talk && talk.id === id ? html`<${Conversation} talk=${talk} view=${view} at=${at} on=${on} position=${position} key=${id} />` : null;
 }
 
 function Panel({ name, talk, state }) {
@@ -42,55 +44,51 @@ function Panel({ name, talk, state }) {
     ${View && html`<${View} conversation=${talk.id} branch=${state.branch} turn=${turn} onClose=${close} onBranch=${(branch) => talk.open(branch)} />`}</aside>`;
 }
 
-function Conversation({ talk, view, at, on }) {
+// Go to the message that an address names, on its branch.
+function useGoal(talk, { at, on, position }, { entries, branch, size }) {
+  const asked = useRef(null);
+  const [found, setFound] = useState(null);
+  useEffect(() => {
+    if (!at || !size) return;
+    const go = async () => {
+      if (on && branch !== on && asked.current !== at + on) {
+        asked.current = at + on;
+        await talk.open(on);
+      } else if (entries.some((each) => each.id === at)) setFound(at);
+      else if (asked.current !== at) {
+        asked.current = at;
+        const place = position ?? await talk.findEntry(at);
+        if (place !== null) await talk.loadAround(place);
+      }
+    };
+    go().catch((problem) => talk.store.set({ problem }));
+  }, [at, on, entries, branch]);
+  return at && found === at ? at : null;
+}
+
+function Conversation({ talk, view, at, on, position }) {
   const state = useStore(talk.store);
-  const box = useRef(null);
-  const follows = useRef(true);
-  const { entries, live, problem, branches, branch } = state;
-  useEffect(() => {
-    if (follows.current && box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [entries, live]);
+  const { entries, live, problem, branches, branch, size, pinned, excluded, costs } = state;
+  const found = useGoal(talk, { at, on, position }, state);
+  const versions = useMemo(() => findVersions(branches, branch), [branches, branch]);
   const cutOff = ["interrupted", "failed"].includes(branches.find((each) => each.name === branch)?.status);
-  // Go to the message that the address names, on its branch, with as many earlier pages as that takes.
-  const sought = useRef(null);
-  const turned = useRef(null);
-  useEffect(() => {
-    if (!at || sought.current === at || !entries.length) return;
-    follows.current = false;
-    if (on && turned.current !== at && branch !== on) {
-      turned.current = at;
-      talk.open(on).catch((error) => talk.store.set({ problem: error }));
-    } else if (entries.some((each) => each.id === at)) {
-      sought.current = at;
-      document.getElementById("entry-" + at)?.scrollIntoView({ block: "center" });
-    } else if (state.before !== null) talk.loadOlder(300).catch((error) => talk.store.set({ problem: error }));
-  }, [at, entries]);
-  const versions = findVersions(branches, branch);
-  const scroll = ({ target }) => { follows.current = target.scrollHeight - target.scrollTop - target.clientHeight < 80; };
-  const older = async () => {
-    const { scrollHeight } = box.current;
-    follows.current = false;
-    await talk.loadOlder();
-    requestAnimationFrame(() => { box.current.scrollTop += box.current.scrollHeight - scrollHeight; });
-  };
+  const shown = live?.turn ? entries.filter((each) => each.turn !== live.turn || each.role === "user") : entries;
+  const waits = live?.message && !entries.some((each) => each.turn === live.turn);
   return html`
-    <div class="messages" ref=${box} onScroll=${scroll}>
-      <div class="column">
-        ${state.before !== null && html`<button class="older" onClick=${older}>${t("older")}</button>`}
-        ${!entries.length && !live && state.info && html`<h1 class="hello">${t("empty")}</h1>`}
-        ${entries.filter((each) => !live?.turn || each.turn !== live.turn || each.role === "user").map((entry) => html`<${Entry}
-          key=${entry.id} entry=${entry} talk=${talk} state=${state} versions=${versions.get(entry.position)} found=${entry.id === at} busy=${!!live} />`)}
-        ${live?.message && !entries.some((each) => each.turn === live.turn) && html`<article class="entry user"><div class="plain">${live.message}</div></article>`}
-        ${live && html`<article class="entry assistant live" aria-label=${t("answer")} aria-busy="true">
-          <${Folded} reasoning=${live.reasoning} calls=${live.calls} />
-          ${live.text ? html`<${Markdown} text=${live.text} />` : html`<span class="dots" aria-hidden="true">···</span>`}</article>`}
+    <${Scroller} talk=${talk} talkState=${state} goal=${found} isLed=${!!at}
+      before=${!entries.length && !live && state.info && html`<h1 class="hello">${t("empty")}</h1>`}
+      after=${html`
+        ${waits && html`<article class="entry user" aria-label=${t("you")}><div class="plain">${live.message}</div></article>`}
+        ${live && html`<${Live} talk=${talk} />`}
         ${state.lost && html`<p class="quiet" role="status">${t("lost")}</p>`}
         ${problem && html`<p class="problem" role="alert">${problem.message}
           ${problem.order && html` <button onClick=${() => talk.retry()}>${t("retry")}</button>`}</p>`}
-        ${!problem && !live && cutOff && html`<p class="quiet">${t("cutOff")} <button onClick=${() => talk.retry()}>${t("goOn")}</button></p>`}
-      </div>
-    </div>
-    <div class="sr" aria-live="polite">${live ? "" : entries.length && entries[entries.length - 1].role === "assistant" ? entries[entries.length - 1].text : ""}</div>
+        ${!problem && !live && cutOff && html`<p class="quiet">${t("cutOff")} <button onClick=${() => talk.retry()}>${t("goOn")}</button></p>`}`}>
+      ${shown.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} talk=${talk} branch=${branch} versions=${versions.get(entry.position)}
+        pinned=${pinned.includes(entry.id)} excluded=${excluded.includes(entry.id)} cost=${entry.role === "assistant" ? costs[entry.turn] : undefined}
+        found=${entry.id === at} busy=${!!live} place=${entry.position + 1} count=${size} />`)}
+    <//>
+    <${Spoken} talk=${talk} />
     <${Composer} talk=${talk} state=${state} />
     ${views[view] && html`<${Panel} key=${view} name=${view} talk=${talk} state=${state} />`}`;
 }

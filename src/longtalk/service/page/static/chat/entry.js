@@ -1,20 +1,11 @@
 // One entry of a conversation, with what can be done with it.
-import { html, useState } from "../ui.js";
+import { html, memo, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { renderMarkdown } from "../markdown.js";
 
-const rendered = new Map();
-function markdown(text) {
-  if (!rendered.has(text)) {
-    if (rendered.size > 500) rendered.clear();
-    rendered.set(text, renderMarkdown(text));
-  }
-  return rendered.get(text);
-}
-
 export function Markdown({ text }) {
-  return html`<div class="markdown" dangerouslySetInnerHTML=${{ __html: markdown(text) }} />`;
+  return html`<div class="markdown" dangerouslySetInnerHTML=${{ __html: renderMarkdown(text) }} />`;
 }
 
 export function findImages(native) {
@@ -42,16 +33,14 @@ function Versions({ names, current, onOpen }) {
   </span>`;
 }
 
-export function Entry({ entry, talk, versions, state, busy, found }) {
+// All that is drawn of an entry is a property of its own, so that a turn elsewhere draws no other entry again.
+export const Entry = memo(function Entry({ entry, talk, versions, branch, pinned, excluded, cost, busy, found, place, count }) {
   const [draft, setDraft] = useState(null);
   const { role, usage } = entry;
   const isNote = role !== "user" && role !== "assistant" && role !== "tool" || entry.mark === "note" || entry.mark === "event";
   const name = isNote ? t("noteRole") : role === "user" ? t("you") : t("answer");
-  const pinned = state.pinned.includes(entry.id);
-  const excluded = state.excluded.includes(entry.id);
-  const cost = role === "assistant" ? state.costs[entry.turn] : undefined;
   const fork = async () => {
-    const made = await api.post(talk.path + "/branches", { source: state.branch, at: entry.turn });
+    const made = await api.post(talk.path + "/branches", { source: branch, at: entry.turn });
     talk.open(made.name);
   };
   const save = (event) => {
@@ -59,7 +48,8 @@ export function Entry({ entry, talk, versions, state, busy, found }) {
     setDraft(null);
     talk.send({ message: draft, edits: entry.id }, draft);
   };
-  return html`<article id=${"entry-" + entry.id} class=${`entry ${isNote ? "note" : role} ${excluded ? "out" : ""} ${found ? "found" : ""}`} aria-label=${name}>
+  return html`<article id=${"entry-" + entry.id} class=${`entry ${isNote ? "note" : role} ${excluded ? "out" : ""} ${found ? "found" : ""}`} aria-label=${name}
+    tabindex="-1" aria-posinset=${place} aria-setsize=${count}>
     ${isNote && html`<small>${name}</small>`}
     <${Folded} ...${entry} />
     ${findImages(entry.native).map((url) => html`<img class="picture" src=${url} alt="" />`)}
@@ -69,7 +59,7 @@ export function Entry({ entry, talk, versions, state, busy, found }) {
       : role === "assistant" ? html`<${Markdown} text=${entry.text} />`
       : role === "tool" ? null : html`<div class="plain">${entry.text}</div>`}
     <footer>
-      ${versions && html`<${Versions} names=${versions} current=${state.branch} onOpen=${(branch) => talk.open(branch)} />`}
+      ${versions && html`<${Versions} names=${versions} current=${branch} onOpen=${(name) => talk.open(name)} />`}
       ${usage && html`<small>${t(cost === undefined ? "usage" : "usageCost", { ...usage, cost: cost?.toFixed(4) })}</small>`}
       ${pinned && html`<small>${t("pinned")}</small>`}${excluded && html`<small>${t("excluded")}</small>`}
       <span class="actions">
@@ -83,4 +73,4 @@ export function Entry({ entry, talk, versions, state, busy, found }) {
       </span>
     </footer>
   </article>`;
-}
+});

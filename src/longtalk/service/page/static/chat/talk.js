@@ -1,6 +1,17 @@
 // A conversation as the page holds it: a window of its entries, its branch, and the turn that runs.
 import * as api from "../api.js";
 import { createStore } from "../store.js";
+import { prepareMarkdown } from "../markdown.js";
+
+const pageSize = 30;
+const most = 90; // entries in the window
+
+// Return new entries, with the objects of those that were there and have not changed, so that they are not drawn again.
+function reuse(old, entries) {
+  const known = new Map(old.map((each) => [each.id, each]));
+  const isSame = (a, b) => a && ["text", "native", "status", "mark", "position"].every((name) => a[name] === b[name]);
+  return entries.map((each) => (isSame(known.get(each.id), each) ? known.get(each.id) : each));
+}
 
 // Tabs tell each other which conversation has changed. Views of this tab hear it too, with `here` true.
 const channel = new BroadcastChannel("longtalk");
@@ -21,66 +32,143 @@ export class Talk {
     this.path = api.one(id);
     this.choice = {}; // the model and the policy that the composer shows
     const branch = localStorage.getItem("branch:" + id) || "main";
-    this.store = createStore({ info: null, branch, entries: [], before: null, branches: [], pinned: [], excluded: [],
+    // The window has the entries at the positions from `from` up to `to`, of `size` in all.
+    this.store = createStore({ info: null, branch, entries: [], from: 0, to: 0, size: 0, branches: [], pinned: [], excluded: [],
       settings: {}, live: null, lost: false, problem: null, costs: {}, gauge: null });
+    this.stream = createStore({ text: "", reasoning: "", calls: [] }); // the answer as it comes
+    this.spoken = createStore({ parts: [], count: 0 }); // its last parts, for screen readers
+    this.drawing = 0; // milliseconds that the last drawing of it took
   }
 
+  async readPage(branch, before, limit) {
+    const page = await api.get(this.path + "/history", { branch, before, limit: Math.max(1, limit) });
+    await prepareMarkdown(page.entries.filter((each) => each.role === "assistant").map((each) => each.text));
+    return { entries: page.entries, from: page.before ?? 0 };
+  }
+
+  // Load what may have changed: the window stays where it is, and goes on to the end if it was there.
   async load() {
     let { branch } = this.store.get();
     const { branches } = await api.get(this.path + "/branches");
     if (!branches.some((each) => each.name === branch)) branch = "main";
+    const { from, to, size } = this.store.get();
+    const before = to < size ? to : undefined;
     const [info, page, marks, settings] = await Promise.all([
-      api.get(this.path), api.get(this.path + "/history", { branch, limit: 30 }),
+      api.get(this.path), this.readPage(branch, before, before ? to - from : Math.min(most, Math.max(pageSize, to - from))),
       api.get(this.path + "/marks", { branch }), api.get(this.path + "/settings", { branch })]);
-    this.store.set({ info, branch, branches, settings, entries: page.entries, before: page.before, ...marks });
     const head = branches.find((each) => each.name === branch);
+    const end = Math.max(head?.entries ?? 0, (page.entries.at(-1)?.position ?? -1) + 1);
+    this.store.set((now) => ({ info, branch, settings, size: end, from: page.from, to: before ?? end, ...marks,
+      branches: JSON.stringify(branches) === JSON.stringify(now.branches) ? now.branches : branches, entries: reuse(now.entries, page.entries) }));
     if (head?.status === "running" && !this.store.get().live) this.follow({ turn: head.last_turn, branch });
   }
 
-  async loadOlder(limit = 30) {
-    const { branch, before, entries } = this.store.get();
-    const page = await api.get(this.path + "/history", { branch, before, limit });
-    this.store.set({ entries: [...page.entries, ...entries], before: page.before });
+  // Change the window by a page. One change at a time, and none of a branch that was left meanwhile.
+  async move(read) {
+    if (this.moving) return;
+    this.moving = true;
+    try {
+      const { branch } = this.store.get();
+      const change = await read(this.store.get());
+      if (this.store.get().branch === branch) this.store.set(change);
+    } finally {
+      this.moving = false;
+    }
+  }
+
+  loadOlder() {
+    return this.move(async ({ branch, from }) => {
+      const page = await this.readPage(branch, from, pageSize);
+      return ({ entries, to }) => {
+        const all = [...page.entries, ...entries];
+        return { entries: all.slice(0, most), from: page.from, to: all[most]?.position ?? to };
+      };
+    });
+  }
+
+  loadNewer() {
+    return this.move(async ({ branch, to, size }) => {
+      const end = Math.min(size, to + pageSize);
+      const page = await this.readPage(branch, end, end - to);
+      return ({ entries, from }) => {
+        const all = [...entries, ...page.entries.filter((each) => each.position >= to)];
+        return { entries: all.slice(-most), from: all.length > most ? all.at(-most).position : from, to: end };
+      };
+    });
+  }
+
+  // Move the window to a position.
+  loadAround(position) {
+    return this.move(async ({ branch, size }) => {
+      const end = Math.min(size, Math.max(position + pageSize / 2, pageSize));
+      const page = await this.readPage(branch, end, pageSize);
+      return { ...page, to: end };
+    });
+  }
+
+  loadLatest() {
+    return this.loadAround(Infinity);
+  }
+
+  // Return the position of an entry on the branch, or null. Most addresses of entries have it, so that this is not needed.
+  async findEntry(id) {
+    const { branch, size } = this.store.get();
+    for (let before = size; before > 0;) {
+      const page = await api.get(this.path + "/history", { branch, before, limit: 1000 });
+      const found = page.entries.find((each) => each.id === id);
+      if (found) return found.position;
+      before = page.before ?? 0;
+    }
+    return null;
   }
 
   open(branch) {
     localStorage.setItem("branch:" + this.id, branch);
-    this.store.set({ branch });
+    this.store.set({ branch, from: 0, to: 0, size: 0 });
     return this.load();
   }
 
+  // Draw the answer as it comes: once in a frame at most, and less often when it is long, so that the page has time for the rest.
+  draw(answer) {
+    if (this.due) return;
+    this.due = true;
+    const drawNow = () => { this.due = false; this.stream.set({ ...answer }); };
+    setTimeout(() => (document.hidden ? drawNow() : requestAnimationFrame(drawNow)), Math.min(500, Math.max(20, 4 * this.drawing)));
+  }
+
+  // Have a screen reader read a finished part.
+  speak(text) {
+    this.spoken.set(({ parts, count }) => ({ parts: [...parts.slice(-3), { text, number: count }], count: count + 1 }));
+  }
+
   async follow(order) {
-    const live = { text: "", reasoning: "", calls: [], turn: order.turn, message: order.shown, edits: order.body?.edits };
+    const answer = { text: "", reasoning: "", calls: [] };
     this.aborter = new AbortController();
-    this.store.set({ live: { ...live }, problem: null });
-    let drawn = true;
-    const draw = () => {
-      if (!drawn) return;
-      drawn = false;
-      setTimeout(() => { drawn = true; if (this.store.get().live) this.store.set({ live: { ...live } }); }, 60);
-    };
+    this.stream.set({ ...answer });
+    this.store.set({ live: { turn: order.turn, message: order.shown }, problem: null });
     let problem = null;
     try {
       for await (const event of api.followTurn(this.id, { ...order, signal: this.aborter.signal, onLost: (lost) => {
         if (this.store.get().lost !== lost) this.store.set({ lost }); } })) {
         if (event.type === "started") {
-          live.turn = event.turn;
+          this.store.set(({ live }) => ({ live: { ...live, turn: event.turn } }));
           if (event.branch) {
             localStorage.setItem("branch:" + this.id, event.branch);
             this.store.set({ branch: event.branch });
           }
           announce(this.id);
-        } else if (event.type === "text" || event.type === "reasoning") live[event.type] += event.text;
-        else if (event.type === "tool_call") live.calls.push(event);
+        } else if (event.type === "text" || event.type === "reasoning") answer[event.type] += event.text;
+        else if (event.type === "tool_call") answer.calls = [...answer.calls, event];
         else if (event.type === "done" && event.turn.cost !== null) {
           this.store.set((now) => ({ costs: { ...now.costs, [event.turn.id]: event.turn.cost } }));
         } else if (event.type === "error") problem = { message: event.error.message, code: event.error.code, order, started: true };
-        draw();
+        this.draw(answer);
       }
     } catch (error) {
-      if (!this.aborter.signal.aborted) problem = { message: error.message, order, started: !!live.turn };
+      if (!this.aborter.signal.aborted) problem = { message: error.message, order, started: !!this.store.get().live?.turn };
     }
     if (this.aborter.signal.aborted) return;
+    this.stream.set({ ...answer });
     await this.load().catch(() => {});
     // The service was started again in mid-answer: the tab that asked goes on by itself, once.
     if (problem?.code === "interrupted" && order.body && !order.again) {
@@ -93,8 +181,8 @@ export class Talk {
 
   // The first words name a new conversation until it is renamed.
   async nameIt() {
-    const { info, entries, before } = this.store.get();
-    const first = before === null && entries.find((each) => each.role === "user" && each.text);
+    const { info, entries, from } = this.store.get();
+    const first = from === 0 && entries.find((each) => each.role === "user" && each.text);
     if (info.title || !first) return;
     this.store.set({ info: await api.patch(this.path, { title: first.text.trim().split("\n")[0].slice(0, 60) }) });
   }

@@ -68,8 +68,9 @@ export function chooseFile() {
   field.click();
 }
 
-// The address of a message in its conversation, on the branch that is open or on another.
-export const linkTo = (conversation, entry, branch = "") => `#/c/${[conversation, "at", entry, ...(branch ? [branch] : [])].map(encodeURIComponent).join("/")}`;
+// The address of a message in its conversation, on the branch that is open or on another. With its position it is found at once.
+export const linkTo = (conversation, entry, branch = "", position = null) => `#/c/${[
+  conversation, "at", entry, ...(branch ? [branch, ...(position === null ? [] : [position])] : [])].map(encodeURIComponent).join("/")}`;
 // Return the part of a text in which the first of some words stands.
 export function cutAround(text, words, size = 140) {
   const found = words.trim().split(/\s+/).map((word) => text.toLowerCase().indexOf(word.toLowerCase())).filter((at) => at >= 0);
@@ -109,6 +110,6 @@ export function List({ current, onClose }) {
           <button onClick=${() => renameOne(each).catch(report)}>${t("rename")}</button>
           ${["json", "md"].map((format) => html`<button onClick=${() => exportOne(each, format).catch(report)}>${t("export")} .${format}</button>`)}
           <button class="danger" onClick=${() => deleteOne(each, current).catch(report)}>${t("delete")}</button></div></details></li>`)}
-      ${hits.map((hit) => html`<li key=${"hit" + hit.entry}><a class="hit" href=${linkTo(hit.conversation, hit.entry, hit.branch)} onClick=${onClose}>${cutAround(hit.text, words)}</a></li>`)}
+      ${hits.map((hit) => html`<li key=${"hit" + hit.entry}><a class="hit" href=${linkTo(hit.conversation, hit.entry, hit.branch, hit.position)} onClick=${onClose}>${cutAround(hit.text, words)}</a></li>`)}
     </ul>`;
 }

@@ -48,7 +48,7 @@ function findItems(words, hits, route) {
     .map((each) => ({ id: "c-" + each.id, label: nameOf(each), run: () => { location.hash = "#/c/" + encodeURIComponent(each.id); } }));
   const names = new Map(conversations.map((each) => [each.id, nameOf(each)]));
   const messages = hits.map((hit) => ({ id: "h-" + hit.entry, label: cutAround(hit.text, words, 150), isHit: true, talk: names.get(hit.conversation),
-    run: () => { location.hash = linkTo(hit.conversation, hit.entry, hit.branch); } }));
+    run: () => { location.hash = linkTo(hit.conversation, hit.entry, hit.branch, hit.position); } }));
   const groups = [[t("actions"), commands.filter(fits)], [t("menu"), talks.filter(fits).slice(0, wanted.length ? 12 : 6)], [t("messages"), messages]];
   return (wanted.length ? [groups[1], groups[0], groups[2]] : groups).filter(([, items]) => items.length);
 }
