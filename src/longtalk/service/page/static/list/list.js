@@ -93,7 +93,7 @@ export function List({ current, onClose }) {
     }, 150);
     return () => { stale = true; clearTimeout(later); };
   }, [words]);
-  // A chosen action closes its menu, which takes the focus, so that it is there again after a dialog.
+  // A chosen action closes its menu first, which takes the focus, so that it is there again after a dialog.
   const closeMenu = ({ target, currentTarget }) => {
     if (target.tagName !== "BUTTON") return;
     currentTarget.querySelector("summary").focus();
@@ -106,7 +106,7 @@ export function List({ current, onClose }) {
     <ul class="list">
       ${shown.map((each) => html`<li key=${each.id} class=${each.id === current ? "current" : ""}>
         <a href=${"#/c/" + encodeURIComponent(each.id)} aria-current=${each.id === current ? "page" : null} onClick=${onClose}>${nameOf(each)}</a>
-        <details class="menu" onClick=${closeMenu} onFocusOut=${(e) => { if (!e.currentTarget.contains(e.relatedTarget)) e.currentTarget.open = false; }}><summary aria-label=${t("conversationMenu")}>⋯</summary><div>
+        <details class="menu" onClickCapture=${closeMenu} onFocusOut=${(e) => { if (!e.currentTarget.contains(e.relatedTarget)) e.currentTarget.open = false; }}><summary aria-label=${t("conversationMenu")}>⋯</summary><div>
           <button onClick=${() => renameOne(each).catch(report)}>${t("rename")}</button>
           ${["json", "md"].map((format) => html`<button onClick=${() => exportOne(each, format).catch(report)}>${t("export")} .${format}</button>`)}
           <button class="danger" onClick=${() => deleteOne(each, current).catch(report)}>${t("delete")}</button></div></details></li>`)}
