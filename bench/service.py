@@ -6,6 +6,8 @@ A scripted provider, the service and the clients are processes of their own. The
 relays the bytes of the same provider through the same HTTP client and server. The CPU time is that of the server's
 process, as the kernel counts it, so that other programs on the machine hardly matter; the store's server is not in it.
 A piece of text carries the time at which the provider sent it, so the client sees how late it is.
+
+`python -m bench.service --rounds 100` only shows whether memory grows without end: rounds of small streams, on SQLite.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ ROUNDS = 4
 FEW, LONG = 100, 120
 """The conversations whose CPU time is measured, and the pieces of a long answer: this leaves the machine some rest."""
 GOALS = {"event": 2.0, "turn": 3.0, "delay": 3.0, "memory": 1.1}
+SOAK_GOAL = 1.05
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -199,8 +202,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--conversations", type=int, default=1_000)
     parser.add_argument("--stores", default="sqlite,postgres")
     parser.add_argument("--processes", default="1,2")
+    parser.add_argument("--rounds", type=int, default=0, help="only run small rounds, and show the memory")
     given = parser.parse_args(arguments)
     bench = Bench()
+    if given.rounds:
+        print(json.dumps({"bench": "service", "goals": soak(bench, given.rounds)}))
+        return
     print(f"{given.conversations:,} conversations at once, {PIECES} pieces in {PIECES * INTERVAL:.0f} seconds each.\n")
     columns = ("CPU/event", "CPU/turn", "of it fix", "at load", "delay p95")
     print(f"{'':28}" + "".join(f"{name:>11}" for name in columns) + f"{'memory':>16}{'wrong':>7}")
@@ -223,6 +230,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"\nTimes in microseconds of CPU, delays in milliseconds. Errors: {len(bench.errors)}", *bench.errors[:3])
     goals.append(make_goal("errors", len(bench.errors), 0))
     print(json.dumps({"bench": "service", "goals": goals}))
+
+
+def soak(bench: Bench, rounds: int) -> list[dict[str, Any]]:
+    """Run rounds of small streams on new conversations, print the memory, and return the goals.
+
+    The memory is that between rounds, when no turn runs. Pools and caches grow in the first fifth of the rounds.
+    """
+    memory: list[int] = []
+    with ExitStack() as stack:
+        provider = stack.enter_context(run_part("provider"))
+        store = stack.enter_context(make_store("sqlite"))
+        server = stack.enter_context(run_part("service", f"http://127.0.0.1:{provider.port}", store))
+        print(f"{FEW} streams a round. Memory after")
+        for number in range(1, rounds + 1):
+            memory.append(bench.load(server, FEW, 4, 0.05).memory)
+            if number % max(1, rounds // 10) == 0:
+                print(f"{number:6} rounds{memory[-1] / 1e6:9.1f} MB", flush=True)
+    first, middle = memory[max(1, rounds // 5) - 1], memory[max(1, rounds // 2) - 1]
+    later = (memory[-1] - middle) / (rounds - rounds // 2) / FEW
+    print(f"{later / 1e3:.2f} kB a turn in the second half. Errors: {len(bench.errors)}", *bench.errors[:3])
+    return [
+        make_goal("growth of memory after the first fifth of many rounds", round(memory[-1] / first, 3), SOAK_GOAL),
+        make_goal("errors in many rounds", len(bench.errors), 0),
+    ]
 
 
 _GOAL_NAMES = {

@@ -128,7 +128,7 @@ def make_service(upstream: str, store: str) -> Any:
     return create_app(Settings(), store=open_store(store), providers={"m": AsyncHTTP(known)})
 
 
-def _serve(app: Any, port: int) -> None:
+def _serve(app: Any, port: int, **connections: Any) -> None:
     import uvicorn
 
     with socket.socket() as listener:
@@ -136,7 +136,7 @@ def _serve(app: Any, port: int) -> None:
         listener.bind(("127.0.0.1", port))
         listener.listen(2048)
         print(listener.getsockname()[1], flush=True)
-        config = uvicorn.Config(app, log_level="error", lifespan="on", backlog=2048)
+        config = uvicorn.Config(app, log_level="error", lifespan="on", backlog=2048, **connections)
         uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -144,8 +144,10 @@ def main(part: str, upstream: str = "", store: str = "", port: str = "0") -> Non
     """Run one of the parts until the process is ended."""
     if part == "provider":
         asyncio.run(_provide())
+    elif part == "bare":
+        _serve(make_bare_app(upstream), int(port))
     else:
-        _serve(make_bare_app(upstream) if part == "bare" else make_service(upstream, store), int(port))
+        _serve(make_service(upstream, store), int(port), http="longtalk.service.connections:HttpConnection")
 
 
 if __name__ == "__main__":

@@ -287,7 +287,7 @@ class Pool:
         self._reset()
 
     def _unavailable_error(self, lost: ConnectionLost) -> LongtalkError:
-        cause = str(lost).strip().replace("\n", " ")
+        cause = " ".join(str(lost).split())
         if not self._was_connected:
             return StoreError(f"Can't connect to the database {self!r} ({cause}). Start the server or correct the URL.")
         return StoreError(
