@@ -94,7 +94,8 @@ clients: $(CLIENTS)/ready
 
 $(CLIENTS)/ready: $(AGENTS)/ready constraints-clients.txt Makefile
 	$(BIN)/python -m venv $(CLIENTS)
-	$(CLIENTS)/bin/python -m pip install --quiet --constraint constraints-clients.txt langchain-openai llm openai-agents 'pydantic-ai-slim[openai]'
+	$(CLIENTS)/bin/python -m pip install --quiet --constraint constraints-clients.txt langchain-openai llm 'openai-agents[sqlalchemy]' 'pydantic-ai-slim[openai]' \
+		asyncpg langgraph langgraph-checkpoint-postgres 'psycopg[binary]'
 	PATH="$(abspath $(BIN)):$$PATH" npm install --prefix $(CLIENTS) --no-audit --no-fund --loglevel error $(CLIENT_PACKAGES)
 	@touch $@
 

@@ -6,9 +6,11 @@ import os
 import pty
 import re
 import select
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +108,19 @@ class Terminal:
 
     def close(self) -> None:
         os.close(self.fd)
+
+
+def make_app(folder: Path) -> tuple[Path, Path]:
+    """Return a database of an app with conversations of two owners, and its mapping."""
+    path, mapping = folder / "app.db", folder / "chats.toml"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE chats (chat_id INTEGER PRIMARY KEY, user_id TEXT)")
+        db.execute("CREATE TABLE messages (chat_id INTEGER, role TEXT, content TEXT)")
+        db.execute("INSERT INTO chats VALUES (1, 'ada'), (2, 'bob')")
+        db.execute("INSERT INTO messages VALUES (1, 'user', 'Bows?'), (1, 'assistant', 'Yes.'), (2, 'user', 'Rosin?')")
+        db.commit()
+    mapping.write_text(
+        '[conversations]\ntable = "chats"\nid = "chat_id"\nowner = "user_id"\n'
+        '[messages]\ntable = "messages"\nconversation = "chat_id"\nrole = "role"\ncontent = "content"\n'
+    )
+    return path, mapping

@@ -8,9 +8,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from longtalk import Archive, Conversation, InputError
-from longtalk.cli.command_flags import commands
+from longtalk.cli.output import reword_error
+from longtalk.cli.service_flags import commands
 from longtalk.testing import Scripted, says
-from tests.cli.helpers import Terminal, store_at
+from tests.cli.helpers import Terminal, make_app, store_at
 from tests.transfer.importers.exports import ChatGPT, as_json
 
 
@@ -170,3 +171,58 @@ def test_a_terminal_shows_a_count_while_copying(tmp_path: Path, environment: dic
     assert terminal.exit_code() == 0
     terminal.close()
     assert "30 conversations, 90 entries" in terminal.screen
+
+
+# Owners
+
+
+def owners(path: str | Path) -> list[str]:
+    store = store_at(path)
+    found = store.owners()
+    store.close()
+    return found
+
+
+def test_tables_of_an_app_are_imported_for_all_owners_and_copied(tmp_path: Path) -> None:
+    app, mapping = make_app(tmp_path)
+    store = tmp_path / "talks.db"
+    done = run("import", app, "--mapping", mapping, "--all-owners", "--dry-run", "--store", store)
+    assert (done.exit_code, store.exists()) == (0, False)
+    assert "Nothing was written" in done.stderr
+    done = run("import", app, "--mapping", mapping, "--all-owners", "--store", store)
+    assert (done.exit_code, done.stdout) == (0, "ada\t1\t2 entries\nbob\t2\t1 entry\n")
+    assert owners(store) == ["ada", "bob"]
+    again = run("import", app, "--mapping", mapping, "--all-owners", "--store", store)
+    assert again.stdout.count("already in the store") == 2
+    done = run("copy", store, tmp_path / "b.db", "--all-owners")
+    assert (done.exit_code, done.stdout) == (0, "2 conversations copied; 3 entries verified\n")
+    assert owners(tmp_path / "b.db") == ["ada", "bob"]
+
+
+def test_an_owner_map_renames_owners(tmp_path: Path) -> None:
+    app, mapping = make_app(tmp_path)
+    store, names = tmp_path / "talks.db", tmp_path / "owners.csv"
+    run("import", app, "--mapping", mapping, "--all-owners", "--store", store)
+    names.write_text("ada,countess\n")
+    failed = run("copy", store, tmp_path / "b.db", "--owner-map", names)
+    assert isinstance(failed.exception, InputError)
+    assert "lacks these owners of the source store: 'bob'" in str(failed.exception)
+    names.write_text("ada,countess\nbob,robert\n")
+    assert run("copy", store, tmp_path / "b.db", "--owner-map", names).exit_code == 0
+    assert owners(tmp_path / "b.db") == ["countess", "robert"]
+    done = run("import", app, "--mapping", mapping, "--owner-map", names, "--store", tmp_path / "c.db")
+    assert done.stdout == "countess\t1\t2 entries\nrobert\t2\t1 entry\n"
+
+
+def test_owners_are_chosen_in_one_way(tmp_path: Path) -> None:
+    app, mapping = make_app(tmp_path)
+    refused = run("import", app, "--mapping", mapping, "--store", tmp_path / "a.db")
+    assert isinstance(refused.exception, InputError)
+    assert "choose --all-owners, --owner-map FILE, or one owner with --owner" in reword_error(refused.exception)
+    done = run("import", app, "--mapping", mapping, "--owner", "ada", "--store", tmp_path / "a.db")
+    assert (done.exit_code, done.stdout) == (0, "1\t2 entries\n")
+    assert "1 conversation of another owner was not imported" in done.stderr
+    twice = run("copy", "a.db", "b.db", "--owner", "ada", "--all-owners")
+    assert "Use one of --owner, --all-owners and --owner-map." in twice.stderr
+    named = run("copy", tmp_path / "a.db", tmp_path / "b.db", "1", "--all-owners")
+    assert isinstance(named.exception, InputError)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from longtalk import Archive, Chat, Conversation, InputError, Seal
 from longtalk.cli import files
-from longtalk.cli.command_flags import commands
+from longtalk.cli.service_flags import commands
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import Terminal, longtalk, store_at
 from tests.transfer.importers.exports import ChatGPT, as_json

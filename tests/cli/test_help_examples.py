@@ -23,7 +23,7 @@ from longtalk.cli.service_flags import commands
 from longtalk.stores.in_memory import InMemory
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says
-from tests.cli.helpers import LONGTALK
+from tests.cli.helpers import LONGTALK, make_app
 from tests.support import forked_program, postgres_server
 from tests.support.http_server import HttpHandler, HttpServer
 from tests.support.loopback import sse
@@ -146,6 +146,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     talk.say("user", "How do I hold the bow?")
     talk.say("assistant", "Lightly.")
     (folder / "chatgpt-export.zip").write_bytes(exports.as_zip({"conversations.json": exports.as_json(talk)}))
+    app, mapping = make_app(folder)
+    assert (app.name, mapping.name) == ("app.db", "chats.toml")
     (folder / "service.toml").write_text('default_model = "ollama:llama3.2"\n')
     (folder / "config" / "longtalk").mkdir(parents=True)
     shutil.copy(folder / "service.toml", folder / "config" / "longtalk" / "settings.toml")
@@ -189,7 +191,14 @@ def test_an_example_of_the_help_works(example: str, folder: Path, environment: d
         example += " --yes"  # At a terminal, a question is answered instead.
     elif "postgresql://" in example:
         database = postgres_server.server()
-        example = example.replace("postgresql://user@host/database", f"'{database.url(database=database.database())}'")
+        name = database.database()
+        if "import" in example:
+            with database.asking("app", name) as connection:
+                connection.execute("CREATE TABLE agent_sessions (session_id text, created_at text, updated_at text)")
+                connection.execute(
+                    "CREATE TABLE agent_messages (id int, session_id text, message_data text, created_at text)"
+                )
+        example = example.replace("postgresql://user@host/database", f"'{database.url(database=name)}'")
     elif example.startswith("longtalk chat") and "<" not in example:
         said = "What is a fugue?\n"
     elif example.startswith("longtalk export --all"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from longtalk._util.checks import check_meta
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from longtalk.archive.stats import Stats
     from longtalk.transfer.conversation_export import ConversationExport
     from longtalk.transfer.importers import Source
+    from longtalk.transfer.importers.mapping import TableMapping
     from longtalk.transfer.load import ImportResult, Progress
+    from longtalk.transfer.owners import Owners
 
 Format: TypeAlias = Literal["md", "json", "jsonl"]
 
@@ -178,6 +181,9 @@ class AsyncArchive(AsyncArchiveReading):
         data: Source,
         *,
         id: str | None = None,  # noqa: A002
+        mapping: TableMapping | Mapping[str, Any] | Path | None = None,
+        owners: Owners = None,
+        dry_run: bool = False,
         progress: Progress | None = None,
     ) -> ImportResult:
         """Import the conversations in a file, given its content or its path, and return an outcome for each.
@@ -186,13 +192,27 @@ class AsyncArchive(AsyncArchiveReading):
         import is rejected if the store has a different conversation with the same id. Files of other tools
         (`transfer.importers`) are imported one conversation at a time, and can be imported again to add what is new.
         If the file has only one conversation, `id` replaces its id. `progress` is called with the number of
-        conversations processed so far.
+        conversations processed so far. With `dry_run`, nothing is written.
+
+        The address of a PostgreSQL database (`postgresql://…`) is also accepted. With `mapping`, an app's own tables
+        are read as it describes. If the conversations have owners in the source, those of the archive's owner are
+        imported, or those of all owners with `owners="all"` or with a mapping from old to new names; where they have
+        none, a mapping gives the owner of each conversation by its id.
         """
         from longtalk.transfer.importers import import_source
 
         # Import in a separate thread, so that turns can run at the same time.
         done: ImportResult = await run_in_thread(
-            lambda: import_source(data, self.store, self.owner, id=id, progress=progress)
+            lambda: import_source(
+                data,
+                self.store,
+                self.owner,
+                id=id,
+                mapping=mapping,
+                owners=owners,
+                dry_run=dry_run,
+                progress=progress,
+            )
         )
         return done
 
@@ -202,6 +222,7 @@ class AsyncArchive(AsyncArchiveReading):
         ids: Sequence[str] = (),
         *,
         since: int | str | None = None,
+        owners: Owners = None,
         progress: Progress | None = None,
     ) -> ImportResult:
         """Copy all conversations, or those in `ids`, to another store byte for byte, and verify the copies.
@@ -209,11 +230,14 @@ class AsyncArchive(AsyncArchiveReading):
         With `since`, copy only conversations changed at or after that time, in milliseconds since 1970. `since` may
         also be the id of a conversation; then the time of its last change is used. Copying again skips unchanged
         conversations and adds what is new. `progress` is called with the number of conversations processed so far.
+        With `owners="all"`, copy the conversations of all owners; with a mapping, the owners get the names in it.
         """
         from longtalk.transfer.copy import copy_conversations
 
         done: ImportResult = await run_in_thread(
-            lambda: copy_conversations(self.store, store, self.owner, ids=ids, since=since, progress=progress)
+            lambda: copy_conversations(
+                self.store, store, self.owner, ids=ids, since=since, owners=owners, progress=progress
+            )
         )
         return done
 

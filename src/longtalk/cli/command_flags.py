@@ -1,6 +1,7 @@
 """Declare the commands that read and change stored conversations, with their options and help.
 
-`talk_flags` and `service_flags` declare the others. Each command is implemented in a module of its own.
+`branch_flags`, `talk_flags`, `transfer_flags` and `service_flags` declare the others. Each command is implemented in a
+module of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import click
 from longtalk import __version__
 from longtalk.cli.shared_options import (
     AS_JSON,
-    OWNER,
     YES,
     filter_options,
     limit_option,
@@ -206,100 +206,6 @@ def simulate(policies: tuple[str, ...], **options: Any) -> None:
     from longtalk.cli.simulate import run
 
     run(policies=parsed, **options)
-
-
-@commands.command()
-@click.argument("id", required=False)
-@click.option(
-    "--all",
-    "everything",
-    is_flag=True,
-    help="Export all conversations. With md, each becomes a file in the folder that -o names.",
-)
-@click.option(
-    "-f",
-    "--format",
-    type=click.Choice(["md", "json", "jsonl"]),
-    help="md for reading; json or jsonl for backup and import. Default: by the suffix of the output file, else md.",
-)
-@click.option("--branch", metavar="NAME", help="The branch to export as Markdown. Default: the main branch.")
-@click.option("-o", "--output", metavar="FILE", help="The file to write. Default: standard output.")
-@click.option("--force", is_flag=True, help="Overwrite existing files.")
-@filter_options("conversations last changed")
-@store_options
-def export(everything: bool, **options: Any) -> None:
-    """Write conversations to a file.
-
-    Markdown contains one branch; JSON and JSONL contain all branches, byte for byte.
-
-    \b
-    longtalk export lesson-7 > lesson-7.md
-    longtalk export lesson-7 -o lesson-7.json
-    longtalk export --all -o backup.jsonl
-    longtalk export --all --since 2026-11-01 -o november.jsonl
-    """
-    from longtalk.cli.export import run
-
-    if everything and options["id"] is not None:
-        raise click.UsageError("Use either an ID or --all, not both.")
-    if not everything and options["id"] is None:
-        raise click.UsageError("Name a conversation, or use --all.")
-    if not everything and not options["wanted"].is_empty:
-        raise click.UsageError("--since, --until, --model and --meta choose conversations: use them with --all.")
-    if everything and options["branch"] is not None:
-        raise click.UsageError("--branch names a branch of one conversation, so it can't be used with --all.")
-    run(**options)
-
-
-@commands.command(name="import")
-@click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@click.option("--id", metavar="ID", help="The conversation's id. Default: the id in the file, else the file's name.")
-@store_options
-def import_(**options: Any) -> None:
-    """Import conversations from files of Longtalk and other tools.
-
-    The format is detected: exports of Longtalk, states, messages in OpenAI's chat format or in Anthropic's, data
-    exports of ChatGPT and Claude (the .zip or conversations.json), the log of llm, LangGraph's SQLite checkpoints,
-    sessions of the OpenAI Agents SDK; - is standard input. Files of other tools can be imported again to add new
-    messages. Exits with status 1 if a conversation was skipped.
-
-    \b
-    longtalk import backup.jsonl
-    longtalk import ada.talk --id lesson-9
-    longtalk import chatgpt-export.zip
-    longtalk import "$(llm logs path)"
-    """
-    from longtalk.cli.import_ import run
-
-    if options["id"] is not None and len(options["files"]) > 1:
-        raise click.UsageError("--id can be used with only one file.")
-    run(**options)
-
-
-@commands.command()
-@click.argument("source", metavar="FROM")
-@click.argument("target", metavar="TO")
-@click.argument("ids", nargs=-1, metavar="[ID…]")
-@click.option(
-    "--since",
-    metavar="DATE|ID",
-    help="Copy only conversations changed at or after this date or time, or the last change of the conversation ID.",
-)
-@OWNER
-def copy(**options: Any) -> None:
-    """Copy conversations to another store.
-
-    FROM and TO name stores, as --store does. Everything is copied byte for byte, read back and compared. Repeating a
-    copy skips what is unchanged and adds what is new. Exits with status 1 if a conversation was skipped.
-
-    \b
-    longtalk copy talks.db talks/
-    longtalk copy talks.db elsewhere.db --owner ada --since 2026-11-01
-    longtalk copy talks/ talks.db lesson-7 lesson-8
-    """
-    from longtalk.cli.copy import run
-
-    run(**options)
 
 
 @commands.command()

@@ -9,15 +9,17 @@ from longtalk.cli.filters import parse_time
 from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_note, print_text
 from longtalk.cli.store import open_archive
 from longtalk.stores import open_store
+from longtalk.transfer.owners import Owners
 
 
-def run(*, source: str, target: str, owner: str, since: str | None, ids: Sequence[str]) -> None:
+def run(*, source: str, target: str, owner: str, since: str | None, ids: Sequence[str], owners: Owners) -> None:
     """Copy conversations and print how many were copied. Exit with status 1 if a conversation was skipped."""
     with open_archive(source, owner, whole=True) as archive:
         other = open_store(target, make=True)
         try:
             with ProgressCounter(None, "conversation") as progress:
-                done = archive.copy_to(other, ids, since=_parse_since(archive, since), progress=progress)
+                start = _parse_since(archive, since)
+                done = archive.copy_to(other, ids, since=start, owners=owners, progress=progress)
         finally:
             other.close()
         fresh = [each for each in done.conversations if each.how in ("new", "grown")]
@@ -28,7 +30,8 @@ def run(*, source: str, target: str, owner: str, since: str | None, ids: Sequenc
         entries = pluralize(sum(each.entries for each in fresh), "entry", "entries")
         print_text(f"{', '.join(counts)}; {entries} verified")
         for each in done.left:
-            print_note(f"longtalk: skipped {escape_line(each.id)}: {each.why}")
+            name = escape_line(each.id if owners is None else f"{each.id} of {each.owner or 'no owner'}")
+            print_note(f"longtalk: skipped {name}: {each.why}")
         if done.left:
             raise SystemExit(1)
 

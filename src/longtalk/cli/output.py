@@ -24,6 +24,12 @@ _WORDING = {
     "Choose another id, or": "Choose another id with --id, or",
     "; pass an id": "; choose an id with --id",
     "Omit the id.": "Omit --id.",
+    "pass a mapping": "pass a mapping (--mapping)",
+    "pass an owner map": "pass --owner-map",
+    'choose all owners (owners="all"), an owner map (owners={…}), or one owner': (
+        "choose --all-owners, --owner-map FILE, or one owner with --owner"
+    ),
+    "choose one owner, or": "choose one with --owner, or",
 }
 """Phrases about Python arguments in the library's errors, and the command-line wording that replaces them."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -46,6 +47,32 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "Default: a file in your data folder, such as ~/.local/share/longtalk/conversations.db.",
     )
     return store_option(OWNER(command))
+
+
+def owners_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options `--all-owners` and `--owner-map`. The command gets the choice as `owners`."""
+
+    @wraps(command)
+    def call(*, all_owners: bool, owner_map: str | None, **rest: Any) -> Any:
+        if (all_owners or owner_map) and rest["owner"]:
+            raise click.UsageError("Use one of --owner, --all-owners and --owner-map.")
+        if all_owners and owner_map:
+            raise click.UsageError("Use either --all-owners or --owner-map, not both.")
+        from longtalk.transfer.owners import read_owner_map
+
+        owners = "all" if all_owners else read_owner_map(Path(owner_map)) if owner_map else None
+        return command(owners=owners, **rest)
+
+    for option in (
+        click.option(
+            "--owner-map",
+            metavar="FILE",
+            help="Of all owners, each renamed as this file says: a JSON object, or CSV with two columns (old, new).",
+        ),
+        click.option("--all-owners", is_flag=True, help="The conversations of all owners, each for its owner."),
+    ):
+        call = option(call)
+    return call
 
 
 def limit_option(default: int, noun: str) -> Callable[..., Any]:

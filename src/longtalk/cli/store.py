@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +11,8 @@ from longtalk._util.suggest import suggest
 from longtalk.cli.output import print_note
 from longtalk.errors import InputError
 from longtalk.stores import get_default_path, hide_credentials, open_default_store, open_store
-from longtalk.stores.base import MAIN, ConversationInfo
+from longtalk.stores.base import MAIN, ConversationInfo, Store
+from longtalk.stores.in_memory import InMemory
 from longtalk.stores.jsonl.errors import FileError
 
 _MOST_SUGGESTED = 1_000
@@ -18,13 +20,16 @@ _MOST_SUGGESTED = 1_000
 
 
 @contextmanager
-def open_archive(path: str | None, owner: str, *, make: bool = False, whole: bool = False) -> Iterator[Archive]:
+def open_archive(
+    path: str | None, owner: str, *, make: bool = False, whole: bool = False, in_memory: bool = False
+) -> Iterator[Archive]:
     """Open the archive of an owner in a store, and close the store at the end.
 
-    With `make`, a store that does not exist is created. Damaged files are reported on standard error; with `whole`, for
-    a command that reads the whole store, they also make the command exit with status 1.
+    With `make`, a store that does not exist is created; with `in_memory`, an empty store takes its place. Damaged files
+    are reported on standard error; with `whole`, for a command that reads the whole store, they also make the command
+    exit with status 1.
     """
-    store = open_default_store() if path is None else open_store(path, make=make)
+    store: Store = InMemory() if in_memory else _open(path, make=make)
     try:
         archive = Archive(store, owner=owner)
         try:
@@ -36,6 +41,16 @@ def open_archive(path: str | None, owner: str, *, make: bool = False, whole: boo
             raise SystemExit(1)
     finally:
         store.close()
+
+
+def _open(path: str | None, *, make: bool) -> Store:
+    return open_default_store() if path is None else open_store(path, make=make)
+
+
+def store_exists(path: str | None) -> bool:
+    """Return False if the store is a file or folder that does not exist yet."""
+    name = get_default_path() if path is None else path
+    return "://" in name or os.path.exists(name)
 
 
 def list_damaged(archive: Archive) -> list[FileError]:

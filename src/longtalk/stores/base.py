@@ -9,8 +9,8 @@ only if the branch is at the revision that the commit expects; otherwise `HeadMo
 decided outside the store, in the packages `branches` and `conversation`: which process may write, what a turn contains,
 and how to react if another process has written first.
 
-Every method takes the owner, and a conversation's id is unique per owner. A conversation of another owner looks exactly
-like one that doesn't exist. The JSON of an entry is returned byte for byte as it was stored.
+Every method but `owners` takes the owner, and a conversation's id is unique per owner. A conversation of another owner
+looks exactly like one that doesn't exist. The JSON of an entry is returned byte for byte as it was stored.
 """
 
 from __future__ import annotations
@@ -268,6 +268,10 @@ class Store(Protocol):
         `after` is the `updated` time and the id of the last conversation on the previous page. With `meta`, only
         conversations whose metadata contains all of these keys and values are returned.
         """
+        ...
+
+    def owners(self) -> list[str]:
+        """Return the names of all owners that have a conversation, sorted. The cost grows with their number."""
         ...
 
     def conversations_with(self, owner: str, kind: str) -> list[str]:

@@ -158,6 +158,10 @@ class InMemory(TreeStore):
         with self._lock:
             return list(self._owners.get(owner, ()))
 
+    def owners(self) -> list[str]:
+        with self._lock:
+            return sorted(self._owners)
+
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         with self._lock:
             tree = self._get_tree(owner, conversation) or ConversationTree()

@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
+
 from longtalk.errors import InputError, LongtalkError
 from longtalk.stores.base import ConversationInfo, HeadMoved, Store
 from longtalk.transcript.transcript import now
 from longtalk.transfer.load import BEING_WRITTEN, ImportedConversation, ImportResult, Progress, make_outcome
+from longtalk.transfer.owners import Owners, check_owners, list_pairs
 from longtalk.transfer.restore import IMPORTING, make_mark, read_complete, remove, remove_mark, write_more, write_new
 from longtalk.transfer.snapshot import Snapshot, has_all_data, read_snapshot, select_current_records
 
@@ -30,22 +33,27 @@ def copy_conversations(
     *,
     ids: Sequence[str] = (),
     since: int | str | None = None,
+    owners: Owners = None,
     progress: Progress | None = None,
 ) -> ImportResult:
     """Copy an owner's conversations to another store, and return the outcome for each; see `Archive.copy_to`."""
     if source is target or repr(source) == repr(target) != "InMemory()":
         raise InputError("The source and target of a copy are the same store. Choose another target.")
+    check_owners(owners)
+    if owners is not None and (ids or isinstance(since, str)):
+        raise InputError("An id names a conversation of one owner: leave out the ids, or copy that owner only.")
     outcomes: list[ImportedConversation] = []
-    names = _choose_ids(source, owner, ids, since)
     # Several copies run in parallel, since most of the time is spent waiting for servers.
     with ThreadPoolExecutor(_THREADS) as threads:
-        for start in range(0, len(names), _BATCH):
-            batch = names[start : start + _BATCH]
-            for done in threads.map(lambda name: _copy_one(source, target, owner, name), batch):
-                if done is not None:
-                    outcomes.append(done)
-                if progress:
-                    progress(len(outcomes))
+        for old, new in list_pairs(source, owner, owners):
+            names = _choose_ids(source, old, ids, since)
+            for start in range(0, len(names), _BATCH):
+                batch = names[start : start + _BATCH]
+                copies = threads.map(lambda name, old=old, new=new: _copy_one(source, target, old, new, name), batch)
+                for done in copies:
+                    outcomes += [] if done is None else [msgspec.structs.replace(done, owner=new)]
+                    if progress:
+                        progress(len(outcomes))
     return ImportResult(tuple(outcomes))
 
 
@@ -77,7 +85,7 @@ def _list_all(source: Store, owner: str, since: int | None) -> Iterator[Conversa
             return
 
 
-def _copy_one(source: Store, target: Store, owner: str, name: str) -> ImportedConversation | None:
+def _copy_one(source: Store, target: Store, owner: str, new: str, name: str) -> ImportedConversation | None:
     """Copy a conversation and return the outcome, or None if the conversation has been deleted in the source store."""
     try:
         found = read_snapshot(source, owner, name)
@@ -87,13 +95,13 @@ def _copy_one(source: Store, target: Store, owner: str, name: str) -> ImportedCo
             return ImportedConversation(
                 name, "left", why="its import into the source store is not complete; import it there again"
             )
-        return _verify_copy(target, owner, found, _write_copy(target, owner, found))
+        return _verify_copy(target, new, found, _write_copy(target, new, found))
     except HeadMoved:
         return ImportedConversation(name, "left", why=BEING_WRITTEN)
     except (LongtalkError, ValueError) as problem:
         # A damaged conversation must not stop the others. If a whole store fails, these calls raise an error.
         source.conversations(owner, limit=1)
-        target.conversations(owner, limit=1)
+        target.conversations(new, limit=1)
         return ImportedConversation(name, "left", why=str(problem))
 
 
@@ -105,9 +113,9 @@ def _write_copy(target: Store, owner: str, found: Snapshot) -> ImportedConversat
     there = read_complete(target, owner, found.id)
     if there is None:
         write_new(target, owner, found, make_mark())
-        return make_outcome(found, "new")
+        return make_outcome(found, "new", owner)
     if has_all_data(there, found, values=True) and _is_up_to_date(there, found):
-        return make_outcome(found, "here")
+        return make_outcome(found, "here", owner)
     if not has_all_data(found, there, values=False):
         why = "the target store has data that the source store lacks; delete the version that you don't need"
         return ImportedConversation(found.id, "left", why=why)
@@ -116,7 +124,7 @@ def _write_copy(target: Store, owner: str, found: Snapshot) -> ImportedConversat
     write_more(target, owner, found, there)
     if found.export.meta != there.export.meta:
         target.describe(owner, found.id, remove_mark(found.export.meta))
-    return make_outcome(found, "grown")
+    return make_outcome(found, "grown", owner)
 
 
 def _is_up_to_date(there: Snapshot, found: Snapshot) -> bool:

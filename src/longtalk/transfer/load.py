@@ -17,6 +17,7 @@ from longtalk._util.checks import check_name
 from longtalk.errors import InputError
 from longtalk.stores.base import HeadMoved, Store
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport
+from longtalk.transfer.owners import Owners, choose_owner
 from longtalk.transfer.restore import is_incomplete, make_mark, read_complete, remove_mark, write_more, write_new
 from longtalk.transfer.snapshot import (
     Snapshot,
@@ -30,6 +31,8 @@ from longtalk.transfer.snapshot import (
 from longtalk.wires import NAMES, WIRES
 from longtalk.wires.pairing import track_open_calls
 
+OTHER_OWNERS = "conversations of other owners were not imported"
+"""The note that counts conversations of owners who were not chosen."""
 How = Literal["new", "grown", "here", "left"]
 BEING_WRITTEN = "another process is writing to it; try again later"
 """The reason given if a conversation is skipped because another process is changing it."""
@@ -54,6 +57,8 @@ class ImportedConversation(msgspec.Struct, frozen=True):
     branches: int = 0
     why: str = ""
     """Why the conversation was skipped; empty if it was not."""
+    owner: str = ""
+    """The owner in the store to which the conversation was written."""
 
 
 class ImportResult(msgspec.Struct, frozen=True):
@@ -84,14 +89,18 @@ class ParsedConversation(msgspec.Struct, frozen=True):
     export: ConversationExport
     notes: dict[str, int] = {}
     problem: str = ""
+    owner: str | None = None
+    """The owner in the source; None if the source has no owners."""
 
 
 Progress = Callable[[int], None]
 """A function that is called with the number of conversations processed so far."""
 
 
-def import_exports(store: Store, owner: str, exports: Sequence[ConversationExport]) -> ImportResult:
-    """Import either all of these conversations or none.
+def import_exports(
+    store: Store, owner: str, exports: Sequence[ConversationExport], *, dry_run: bool = False
+) -> ImportResult:
+    """Import either all of these conversations or none. With `dry_run`, write nothing.
 
     Raises `InputError` if the store has a different conversation with one of the ids, or if an id occurs twice.
     """
@@ -111,7 +120,7 @@ def import_exports(store: Store, owner: str, exports: Sequence[ConversationExpor
                 "delete it first."
             )
     mark = make_mark()
-    todo = [new for new in news if new.id not in there]
+    todo = [new for new in news if new.id not in there and not dry_run]
     try:
         for new in todo:
             if is_incomplete(store, owner, new.id):
@@ -128,45 +137,67 @@ def import_exports(store: Store, owner: str, exports: Sequence[ConversationExpor
                 "Another process is creating a conversation with the same id. Nothing was imported; try again."
             ) from None
         raise
-    return ImportResult(tuple(make_outcome(new, "here" if new.id in there else "new") for new in news))
+    return ImportResult(tuple(make_outcome(new, "here" if new.id in there else "new", owner) for new in news))
 
 
 def import_each(
-    store: Store, owner: str, found: Iterable[ParsedConversation], *, progress: Progress | None = None
+    store: Store,
+    owner: str,
+    found: Iterable[ParsedConversation],
+    *,
+    owners: Owners = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
 ) -> ImportResult:
-    """Import conversations of another tool one at a time, and return the outcome for each."""
+    """Import conversations of another tool one at a time, and return the outcome for each.
+
+    With `dry_run`, write nothing. `owners` says for which owner each conversation is imported.
+    """
     outcomes: list[ImportedConversation] = []
     notes: Counter[str] = Counter()
-    for each in found:
-        if each.problem:
-            outcomes.append(ImportedConversation(each.export.id, "left", why=each.problem))
+    for count, each in enumerate(found, 1):
+        target, why = choose_owner(each.owner, each.export.id, owner, owners)
+        if each.problem or why:
+            outcomes.append(ImportedConversation(each.export.id, "left", why=each.problem or why))
+        elif target is None:
+            notes[OTHER_OWNERS] += 1
         else:
-            try:
-                check_name(each.export.id, "id")
-                check_calls(each.export)
-                done = import_one(store, owner, to_snapshot(each.export))
-            except (InputError, HeadMoved) as problem:
-                why = BEING_WRITTEN if isinstance(problem, HeadMoved) else str(problem)
-                done = ImportedConversation(each.export.id, "left", why=why)
+            done = _import_parsed(store, target, each, dry_run=dry_run)
             outcomes.append(done)
             notes.update(each.notes if done.how in ("new", "grown") else {})
         if progress:
-            progress(len(outcomes))
+            progress(count)
     return ImportResult(tuple(outcomes), dict(notes))
 
 
-def import_one(store: Store, owner: str, new: Snapshot) -> ImportedConversation:
-    """Import a conversation, or add the entries that are new since its last import, and return the outcome."""
-    there = read_complete(store, owner, new.id)
+def _import_parsed(store: Store, owner: str, parsed: ParsedConversation, *, dry_run: bool) -> ImportedConversation:
+    try:
+        check_name(parsed.export.id, "id")
+        check_calls(parsed.export)
+        return import_one(store, owner, to_snapshot(parsed.export), dry_run=dry_run)
+    except (InputError, HeadMoved) as problem:
+        why = BEING_WRITTEN if isinstance(problem, HeadMoved) else str(problem)
+        return ImportedConversation(parsed.export.id, "left", why=why, owner=owner)
+
+
+def import_one(store: Store, owner: str, new: Snapshot, *, dry_run: bool = False) -> ImportedConversation:
+    """Import a conversation, or add the entries that are new since its last import, and return the outcome.
+
+    With `dry_run`, return the outcome but write nothing.
+    """
+    there = read_complete(store, owner, new.id, dry_run=dry_run)
     if there is None:
-        write_new(store, owner, new, make_mark())
-        return make_outcome(new, "new")
+        if not dry_run:
+            write_new(store, owner, new, make_mark())
+        return make_outcome(new, "new", owner)
     if has_all_entries(there, new):
-        return make_outcome(new, "here")
+        return make_outcome(new, "here", owner)
     if there.touched or not _has_all_but_closing_results(new, there):
-        return ImportedConversation(new.id, "left", why=_CONTINUED_TWICE if there.touched else _DIFFERENT)
-    write_more(store, owner, new, there)
-    return make_outcome(new, "grown")
+        why = _CONTINUED_TWICE if there.touched else _DIFFERENT
+        return ImportedConversation(new.id, "left", why=why, owner=owner)
+    if not dry_run:
+        write_more(store, owner, new, there)
+    return make_outcome(new, "grown", owner)
 
 
 def _has_all_but_closing_results(more: Snapshot, less: Snapshot) -> bool:
@@ -189,9 +220,9 @@ def _is_same(store: Store, owner: str, new: Snapshot) -> bool:
     return (stored.created, stored.meta, stored.branches) == (export.created, export.meta, export.branches)
 
 
-def make_outcome(new: Snapshot, how: How) -> ImportedConversation:
+def make_outcome(new: Snapshot, how: How, owner: str) -> ImportedConversation:
     """Return an outcome with this `how` and with the conversation's numbers of entries and branches."""
-    return ImportedConversation(new.id, how, new.entries, len(new.paths))
+    return ImportedConversation(new.id, how, new.entries, len(new.paths), owner=owner)
 
 
 def check_calls(export: ConversationExport) -> None:

@@ -52,15 +52,17 @@ def is_incomplete(store: Store, owner: str, name: str, mark: Mapping[str, Any] |
     return all(head.token == 0 for head in store.branches(owner, name))
 
 
-def read_complete(store: Store, owner: str, name: str) -> Snapshot | None:
+def read_complete(store: Store, owner: str, name: str, *, dry_run: bool = False) -> Snapshot | None:
     """Return a snapshot of a conversation, or None if it does not exist.
 
-    If an earlier import left the conversation incomplete, delete it and return None, unless a turn has run on it.
+    If an earlier import left the conversation incomplete, delete it and return None, unless a turn has run on it. With
+    `dry_run`, don't delete it.
     """
     there = read_snapshot(store, owner, name)
     if there is None or IMPORTING not in there.export.meta or there.touched:
         return there
-    store.delete(owner, name)
+    if not dry_run:
+        store.delete(owner, name)
     return None
 
 

@@ -593,6 +593,16 @@ class ListsKeysOfAllOwners(InMemory):
         return [asked for each in list(self._owners) for asked in InMemory.keyed_turns(self, each, conversation)]
 
 
+class RemembersOwnersForever(InMemory):
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[str] = set()
+
+    def owners(self) -> list[str]:
+        self._seen.update(super().owners())
+        return sorted(self._seen)
+
+
 class FindsRecordsOfAllOwners(InMemory):
     def conversations_with(self, owner: str, kind: str) -> list[str]:
         return [name for each in list(self._owners) for name in InMemory.conversations_with(self, each, kind)]
@@ -801,6 +811,7 @@ BROKEN: list[tuple[type[InMemory], str]] = [
     (ForgetsKeysOfRedactedRequests, "a_redaction_removes_the_digest_of_the_request"),
     (ReportsProblemsInLongConversations, "verify_finds_no_problems_after_normal_use"),
     (EncodesBranchNames, "names_with_half_a_surrogate_pair_are_stored_or_refused"),
+    (RemembersOwnersForever, "owners_are_listed_while_they_have_a_conversation"),
     (AcceptsAnyTime, "times_before_1970_are_refused"),
     (NormalizesNames, "ids_that_look_alike_are_different"),
 ]
@@ -825,7 +836,7 @@ def test_case_names_are_unique():
     "name",
     sorted(
         {name for name in vars(Store) if name[0] != "_"}
-        - {"candidates", "close", "conversations", "conversations_with"}
+        - {"candidates", "close", "conversations", "conversations_with", "owners"}
     ),
 )
 def test_a_method_that_reveals_another_owners_conversation_fails(name: str):

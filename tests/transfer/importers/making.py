@@ -18,6 +18,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
@@ -70,8 +71,17 @@ def llm(folder: Path) -> str:
 
 def langgraph(folder: Path) -> str:
     """Make a thread with a system message, an image and a tool, and one that waits for its tool; return the SQL."""
-    from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage  # type: ignore
     from langgraph.checkpoint.sqlite import SqliteSaver  # type: ignore
+
+    path = folder / "checkpoints.sqlite"
+    with SqliteSaver.from_conn_string(str(path)) as saver:
+        run_graph(saver)
+    return dumped(path, "langgraph", "langgraph-checkpoint-sqlite", "langchain-core")
+
+
+def run_graph(saver: Any) -> None:
+    """Run a graph on two threads, whose checkpoints go to `saver`."""
+    from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage  # type: ignore
     from langgraph.graph import START, MessagesState, StateGraph  # type: ignore
 
     def agent(state: Any) -> Any:
@@ -95,22 +105,36 @@ def langgraph(folder: Path) -> str:
     graph.add_edge(START, "agent")
     graph.add_conditional_edges("agent", lambda state: "tools" if state["messages"][-1].tool_calls else "__end__")
     graph.add_edge("tools", "agent")
-    path = folder / "checkpoints.sqlite"
-    with SqliteSaver.from_conn_string(str(path)) as saver:
-        whole = graph.compile(checkpointer=saver)
-        ada: Any = {"configurable": {"thread_id": "ada"}}
-        whole.invoke({"messages": [SystemMessage("You sell rosin."), HumanMessage("Hello, I'm Ada.")]}, ada)
-        picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
-        asked = HumanMessage([{"type": "text", "text": "Which rosin is this?"}, picture])
-        whole.invoke({"messages": [asked]}, ada)
-        waits = graph.compile(checkpointer=saver, interrupt_before=["tools"])
-        waits.invoke({"messages": [HumanMessage("Have you rosin?")]}, {"configurable": {"thread_id": "bob"}})
-    return dumped(path, "langgraph", "langgraph-checkpoint-sqlite", "langchain-core")
+    whole = graph.compile(checkpointer=saver)
+    ada: Any = {"configurable": {"thread_id": "ada"}}
+    whole.invoke({"messages": [SystemMessage("You sell rosin."), HumanMessage("Hello, I'm Ada.")]}, ada)
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    asked = HumanMessage([{"type": "text", "text": "Which rosin is this?"}, picture])
+    whole.invoke({"messages": [asked]}, ada)
+    waits = graph.compile(checkpointer=saver, interrupt_before=["tools"])
+    waits.invoke({"messages": [HumanMessage("Have you rosin?")]}, {"configurable": {"thread_id": "bob"}})
 
 
 def agents_sdk(folder: Path) -> str:
     """Make a session with a tool, and one with text only; return the SQL."""
-    from agents import Agent, Runner, SQLiteSession, function_tool, set_tracing_disabled  # type: ignore
+    from agents import SQLiteSession  # type: ignore
+
+    path = folder / "agents.db"
+    sessions: list[Any] = []
+
+    def open_session(name: str) -> Any:
+        sessions.append(SQLiteSession(name, path))
+        return sessions[-1]
+
+    asyncio.run(run_agents(open_session))
+    for session in sessions:
+        session.close()
+    return dumped(path, "openai-agents")
+
+
+async def run_agents(open_session: Callable[[str], Any]) -> None:
+    """Run an agent in two sessions."""
+    from agents import Agent, Runner, function_tool, set_tracing_disabled
     from agents.testing import ScriptedModel, assistant_message, function_call  # type: ignore
 
     set_tracing_disabled(True)
@@ -120,22 +144,13 @@ def agents_sdk(folder: Path) -> str:
         """How much there is."""
         return f"{kind}: 3 left"
 
-    path = folder / "agents.db"
-
-    async def talk() -> None:
-        first = SQLiteSession("ada", path)
-        steps = [[function_call("rosin", {"kind": "amber"}, call_id="call_1")], [assistant_message("Three are left.")]]
-        agent = Agent(name="Shop", model=ScriptedModel([*steps, [assistant_message("With pleasure.")]]), tools=[rosin])
-        await Runner.run(agent, "Have you amber rosin?", session=first)
-        await Runner.run(agent, "Thank you!", session=first)
-        second = SQLiteSession("bob", path)
-        plain = Agent(name="Shop", model=ScriptedModel([[assistant_message("Hello, Bob.")]]))
-        await Runner.run(plain, "I'm Bob.", session=second)
-        first.close()
-        second.close()
-
-    asyncio.run(talk())
-    return dumped(path, "openai-agents")
+    first = open_session("ada")
+    steps = [[function_call("rosin", {"kind": "amber"}, call_id="call_1")], [assistant_message("Three are left.")]]
+    agent = Agent(name="Shop", model=ScriptedModel([*steps, [assistant_message("With pleasure.")]]), tools=[rosin])
+    await Runner.run(agent, "Have you amber rosin?", session=first)
+    await Runner.run(agent, "Thank you!", session=first)
+    plain = Agent(name="Shop", model=ScriptedModel([[assistant_message("Hello, Bob.")]]))
+    await Runner.run(plain, "I'm Bob.", session=open_session("bob"))
 
 
 MAKERS = {"llm": llm, "llm-old": llm, "langgraph": langgraph, "agents-sdk": agents_sdk}

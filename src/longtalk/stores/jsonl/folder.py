@@ -100,6 +100,17 @@ def list_files(folder: Path) -> list[Path]:
         raise describe_os_error(folder, "read", problem) from problem
 
 
+def list_folders(folder: Path) -> list[Path]:
+    """Return the folders in a folder, sorted by name. If the folder doesn't exist, the list is empty."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(folder / each.name for each in found if each.is_dir())
+    except FileNotFoundError:
+        return []
+    except OSError as problem:
+        raise describe_os_error(folder, "read", problem) from problem
+
+
 def read_first_line(path: Path) -> bytes:
     """Return the first line of a file, or empty bytes if the file doesn't exist."""
     try:

@@ -26,6 +26,7 @@ from longtalk.stores.jsonl.folder import (
     InterruptedWrite,
     Log,
     list_files,
+    list_folders,
     parse_file_name,
     read_first_line,
     to_file_name,
@@ -126,6 +127,24 @@ class JSONL(TreeStore):
                 if Log(path.parent, to_file_name(name)).path == path:
                     found.append(name)
         return found
+
+    def owners(self) -> list[str]:
+        found = {self._find_owner(path) for path in list_folders(self._folder)}
+        return sorted(owner for owner in found - {None} if owner is not None and self._list_ids(owner))
+
+    def _find_owner(self, folder: Path) -> str | None:
+        """Return the owner of a folder, or None if the folder was not named by this store or has no conversation."""
+        with suppress(ValueError):
+            owner = parse_file_name(folder)
+            for path in list_files(folder) if owner is None else ():
+                # A long name is hashed, so it is only in the files.
+                with suppress(ValueError), self._note_damage():
+                    header = parse_line(read_first_line(path))
+                    if isinstance(header, ConversationLine):
+                        owner = header.owner
+                        break
+            return owner if owner is not None and to_file_name(owner) == folder.name else None
+        return None
 
     def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
         if commit.expect and not self._get_file(owner, conversation).log.exists():

@@ -180,6 +180,9 @@ class Postgres(ClosedOnExit):
             meta=self._decode(meta_from_json, meta),
         )
 
+    def owners(self) -> list[str]:
+        return [unescape_text(name) for (name,) in self._call("owners")]
+
     def conversations_with(self, owner: str, kind: str) -> list[str]:
         return [unescape_text(name) for (name,) in self._call("conversations_with", owner, kind)]
 

@@ -124,6 +124,20 @@ class Client:
         """
         return self._scatter(commands, None)[0]
 
+    def scan(self, pattern: bytes) -> set[bytes]:
+        """Return the keys on all nodes that match a pattern. This reads the names of all keys."""
+        found: set[bytes] = set()
+        try:
+            for node in self.find_masters(refresh=True):
+                cursor, keys = b"", []
+                while cursor != b"0":
+                    scan = Command("SCAN", (cursor or b"0", "MATCH", pattern, "COUNT", 1_000))
+                    ((cursor, keys),) = _raise_errors(self._send(node, [scan]))
+                    found.update(keys)
+        except self.errors as problem:
+            raise self._make_error(problem) from None
+        return found
+
     def _scatter(self, commands: Sequence[Command], wait: Command | None) -> tuple[list[Any], bool]:
         """Run commands in one round trip per node, each followed by the command `wait` if it is given."""
         replies: list[Any] = [None] * len(commands)

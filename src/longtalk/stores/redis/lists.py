@@ -18,9 +18,11 @@ from __future__ import annotations
 import hashlib
 import heapq
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
+from longtalk.errors import InputError
 from longtalk.stores.redis.command import Command
 from longtalk.stores.redis.connection import Client, NotReplicated
 from longtalk.stores.redis.scripts import COOL, SETTLE
@@ -48,6 +50,7 @@ class ConversationLists:
     def __init__(self, client: Client, prefix: str) -> None:
         self._client = client
         self._prefix = prefix
+        self._owners = f"{prefix}:owners".encode()
 
     def _get_keys(self, owner: str) -> list[bytes]:
         """Return the keys of an owner's ordered list and of the hash of hot conversations."""
@@ -58,7 +61,7 @@ class ConversationLists:
         """Mark a conversation as hot. Return the nonce, which the following commit must contain."""
         _, hot = self._get_keys(owner)
         nonce = b"%d-%s" % (now(), os.urandom(6).hex().encode())
-        _, safe = self._client.change(Command("HSET", (id, nonce), [hot]))
+        safe = self._client.change_all([Command("HSET", (id, nonce), [hot]), self._add_owner(owner)])[1]
         if not safe:
             raise NotReplicated("Too few replicas acknowledged a write in time. The commit was not written: try again.")
         return nonce
@@ -67,6 +70,54 @@ class ConversationLists:
         """Remove a deleted conversation from its owner's list. `nonce` is the one it got when it became hot."""
         listed, hot = self._get_keys(owner)
         self._client.read(Command(COOL, (id, nonce, ""), [listed, hot]), Command("ZREM", (id,), [listed]))
+        if self._is_empty(owner):
+            self._client.read(Command("SREM", (owner.encode(),), [self._owners]))
+            # Another process may have added a conversation in between.
+            if not self._is_empty(owner):
+                self._client.read(self._add_owner(owner))
+
+    def _add_owner(self, owner: str) -> Command:
+        return Command("SADD", (owner.encode(),), [self._owners])
+
+    def _is_empty(self, owner: str) -> bool:
+        listed, hot = self._get_keys(owner)
+        return not any(self._client.read(Command("ZCARD", (), [listed]), Command("HLEN", (), [hot])))
+
+    def list_owners(self) -> list[str]:
+        """Return the names of all owners that have a conversation, sorted.
+
+        Earlier versions did not store the names, only hashes of them. Raises `InputError` if such an owner has not
+        written since, because its conversations would be missed without notice.
+        """
+        names = [name.decode() for name in self._client.read(Command("SMEMBERS", (), [self._owners]))[0]]
+        known = {key for name in names for key in self._get_keys(name)}
+        start = re.sub(r"([*?\[\]\\])", r"\\\1", self._prefix)
+        unknown = {
+            key for part in ("list", "hot") for key in self._client.scan(f"{start}:{{*}}:{part}".encode())
+        } - known
+        if unknown:
+            tags = {key.rpartition(b":")[0] for key in unknown}
+            raise InputError(
+                f"The names of {len(tags):,} owners are unknown, because an earlier version of Longtalk wrote their "
+                "conversations and stored no names. Name the owners one by one, or begin a conversation of each."
+            )
+        ids = self._read_ids(names)
+        found = self._client.scatter(
+            [Command("EXISTS", (), [Keys(self._prefix, owner, name).conversation]) for owner, name in ids]
+        )
+        return sorted({owner for (owner, _), exists in zip(ids, found, strict=True) if exists})
+
+    def _read_ids(self, owners: list[str]) -> list[tuple[str, str]]:
+        """Return each of these owners with the ids on its list. A conversation may have been deleted since."""
+        keys = [self._get_keys(owner) for owner in owners]
+        hot = self._client.scatter([Command("HKEYS", (), [key]) for _, key in keys])
+        # One settled conversation is enough: it is on the list because it exists.
+        settled = self._client.scatter([Command("ZRANGE", (0, 0), [key]) for key, _ in keys])
+        return [
+            (owner, name.decode())
+            for owner, *names in zip(owners, hot, settled, strict=True)
+            for name in dict.fromkeys([*names[1], *names[0]])
+        ]
 
     def list_ids(self, owner: str) -> list[str]:
         """Return the ids of all conversations of an owner, in no particular order."""

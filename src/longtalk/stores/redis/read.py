@@ -335,6 +335,9 @@ class Reader:
         keys = [self._get_keys(owner, name).conversation for name in names]
         return [decode_tree(fields) for fields in self._client.scatter([Command("HGETALL", (), [key]) for key in keys])]
 
+    def owners(self) -> list[str]:
+        return self._lists.list_owners()
+
     def conversations_with(self, owner: str, kind: str) -> list[str]:
         names = self._lists.list_ids(owner)
         trees = zip(names, self._read_trees(owner, names), strict=True)

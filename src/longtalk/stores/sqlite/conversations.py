@@ -115,3 +115,19 @@ def _make_room(db: Database, owner: str) -> None:
     if db.execute("SELECT count(*) FROM conversations WHERE owner = ? AND active", (owner,)).get >= MAX_ACTIVE:
         for number, updated in db.execute(_SETTLED, (owner,)).fetchall():
             update_row(db, "conversations", number, updated=updated, active=0)
+
+
+_OWNERS = """
+WITH RECURSIVE owners (name) AS (
+    SELECT min(owner) FROM conversations
+    UNION ALL
+    SELECT (SELECT min(c.owner) FROM conversations c WHERE c.owner > o.name) FROM owners o WHERE o.name IS NOT NULL
+)
+SELECT name FROM owners WHERE name IS NOT NULL
+"""
+"""Each owner is found by one look-up in the index of owners."""
+
+
+def list_owners(db: Database) -> list[str]:
+    """Return the names of all owners, sorted. See `Store.owners`."""
+    return [name for (name,) in db.execute(_OWNERS)]

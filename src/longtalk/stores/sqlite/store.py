@@ -42,7 +42,7 @@ from longtalk.stores.sqlite.branches import (
 )
 from longtalk.stores.sqlite.checksums import compute_checksum, update_row
 from longtalk.stores.sqlite.commit import apply_commit
-from longtalk.stores.sqlite.conversations import list_conversations, read_info
+from longtalk.stores.sqlite.conversations import list_conversations, list_owners, read_info
 from longtalk.stores.sqlite.database import Database, File, Synchronous, acquire_file, release_file
 from longtalk.stores.sqlite.paths import read_pack, read_path, read_ranges
 from longtalk.stores.sqlite.records import list_conversations_with, read_all_records
@@ -193,6 +193,9 @@ class SQLite(ClosedOnExit):
     ) -> list[ConversationInfo]:
         wanted = meta_from_json(to_ascii_json(meta or {}))
         return self._file.read(lambda db: list_conversations(db, owner, limit, after, wanted))
+
+    def owners(self) -> list[str]:
+        return self._file.read(list_owners)
 
     def conversations_with(self, owner: str, kind: str) -> list[str]:
         return self._file.read(lambda db: list_conversations_with(db, owner, kind))

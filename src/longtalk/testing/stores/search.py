@@ -40,6 +40,29 @@ def conversations_are_listed_newest_first(harness: Harness) -> None:
 
 
 @case
+def owners_are_listed_while_they_have_a_conversation(harness: Harness) -> None:
+    store, mine = harness.store, f"{harness.owner} \x01é/" + "x" * 200
+    names = sorted([harness.owner, harness.other, mine])
+
+    def list_owners() -> list[str]:
+        # A store may have conversations of other owners, too.
+        return [name for name in store.owners() if name in names]
+
+    assert_equal(list_owners(), [], "the owners of no conversation")
+    for owner in names:
+        harness.conversation("a", owner=owner).say("a")
+        harness.conversation("b", owner=owner).say("b")
+    assert_equal(list_owners(), names, "the owners")
+    assert_equal(store.owners(), sorted(set(store.owners())), "the order")
+    store.delete(mine, "a")
+    assert_equal(list_owners(), names, "the owners after one of two conversations was deleted")
+    store.delete(mine, "b")
+    assert_equal(list_owners(), [name for name in names if name != mine], "the owners after a deletion")
+    harness.conversation("c", owner=mine).say("c")
+    assert_equal(list_owners(), names, "the owners after another conversation was made")
+
+
+@case
 def info_matches_the_list(harness: Harness) -> None:
     conversation = harness.conversation()
     harness.conversation("other").say("x", meta={"b": 2})

@@ -1,19 +1,20 @@
 """Import conversations that other tools have exported or stored.
 
-The importers read the data exports of ChatGPT and Claude, and the SQLite files of llm, LangGraph and the OpenAI Agents
-SDK. The format of a file is detected from its content. `open_tool_file` recognizes the files of other tools; all other
-files are passed to `transfer.read`, which reads Longtalk's own formats. Reading does not require the other tools to be
-installed, and never runs code that a file contains.
+The importers read the data exports of ChatGPT and Claude, the SQLite files of llm, LangGraph and the OpenAI Agents SDK,
+the PostgreSQL databases of the last two and, with a mapping, an app's own tables. The format is detected from the
+content. `open_tool_file` recognizes the files and databases of other tools; all other files are passed to
+`transfer.read`, which reads Longtalk's own formats. Reading does not require the other tools to be installed, and never
+runs code that a file contains.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -22,22 +23,26 @@ from longtalk.errors import InputError
 from longtalk.stores.base import Store
 from longtalk.transfer.conversation_export import ConversationExport
 from longtalk.transfer.importers import chatgpt, claude
+from longtalk.transfer.importers.mapping import TableMapping, read_mapping
 from longtalk.transfer.importers.notes import register_note
+from longtalk.transfer.importers.server_tables import is_server
 from longtalk.transfer.importers.tool_file import ToolFile
 from longtalk.transfer.importers.tree import NO_MESSAGES
 from longtalk.transfer.importers.zips import unpack
 from longtalk.transfer.limits import Budget
-from longtalk.transfer.load import ImportResult, ParsedConversation, Progress, import_each, import_exports
+from longtalk.transfer.load import OTHER_OWNERS, ImportResult, ParsedConversation, Progress, import_each, import_exports
+from longtalk.transfer.owners import Owners, check_owner_choice, check_owners
 from longtalk.transfer.read import read
 
 Source: TypeAlias = "bytes | str | os.PathLike[str]"
-"""The content of a file as bytes or text, or its path."""
+"""The content of a file as bytes or text, its path, or the address of a PostgreSQL database."""
 _SQLITE, _ZIP = b"SQLite format 3\0", b"PK\x03\x04"
 _BOM = b"\xef\xbb\xbf"
 _TOOLS = (chatgpt, claude)
 _EMPTY_CONVERSATIONS = register_note(
     "conversations without messages were skipped", "conversation without messages was skipped"
 )
+register_note(OTHER_OWNERS, "conversation of another owner was not imported")
 
 
 def import_source(
@@ -46,24 +51,37 @@ def import_source(
     owner: str,
     *,
     id: str | None = None,  # noqa: A002
+    mapping: TableMapping | Mapping[str, Any] | Path | None = None,
+    owners: Owners = None,
+    dry_run: bool = False,
     progress: Progress | None = None,
 ) -> ImportResult:
     """Import the conversations in a file of any supported format; see `Archive.import_conversations`."""
+    check_owners(owners)
+    tables = None if mapping is None else read_mapping(mapping)
     content = resolve_source(source)
     name = id or (content.stem if isinstance(content, Path) else "import")
     label = content.name if isinstance(content, Path) else name
     try:
-        file = open_tool_file(content, name=repr(content.name) if isinstance(content, Path) else "")
+        file = open_tool_file(content, name=repr(content.name) if isinstance(content, Path) else "", mapping=tables)
         ours = set_single_id(read(read_bytes(content), name=name), id) if file is None else []
     except OSError as problem:
         raise InputError(f"Can't read {label!r}: {problem.strerror}.") from None
     if file is None:
-        return import_exports(store, owner, ours)
-    return import_from_tool(store, owner, read_with_id(file, id), progress=progress)
+        check_owner_choice(owner, owners, has_owners=False)
+        return import_exports(store, owner, ours, dry_run=dry_run)
+    check_owner_choice(owner, owners, has_owners=file.has_owners)
+    return import_from_tool(store, owner, read_with_id(file, id), owners=owners, dry_run=dry_run, progress=progress)
 
 
 def import_from_tool(
-    store: Store, owner: str, found: Iterable[ParsedConversation], *, progress: Progress | None = None
+    store: Store,
+    owner: str,
+    found: Iterable[ParsedConversation],
+    *,
+    owners: Owners = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
 ) -> ImportResult:
     """Import conversations of another tool one at a time, and return the outcome for each.
 
@@ -82,7 +100,7 @@ def import_from_tool(
         if progress:
             progress(count + len(empty))
 
-    done = import_each(store, owner, skip_empty(), progress=report_progress)
+    done = import_each(store, owner, skip_empty(), owners=owners, dry_run=dry_run, progress=report_progress)
     notes = Counter(done.notes)
     for each in empty:
         notes.update({**each.notes, _EMPTY_CONVERSATIONS: 1})
@@ -108,9 +126,14 @@ def set_single_id(exports: list[ConversationExport], id: str | None) -> list[Con
     return [msgspec.structs.replace(exports[0], id=id)]
 
 
-def resolve_source(source: object) -> bytes | Path:
-    """Return content as bytes and a path as `Path`; raise `InputError` for anything else."""
+def resolve_source(source: object) -> bytes | Path | str:
+    """Return content as bytes, a path as `Path`, and the address of a database as a string.
+
+    Raises `InputError` for anything else.
+    """
     if isinstance(source, str):
+        if is_server(source):
+            return source.strip()
         return source.encode("utf-8", "surrogatepass")
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
@@ -122,18 +145,27 @@ def resolve_source(source: object) -> bytes | Path:
     raise InputError(f"Pass the content of a file (bytes or str) or its path (Path), not {type(source).__name__}.")
 
 
-def read_bytes(source: bytes | Path) -> bytes:
+def read_bytes(source: bytes | Path | str) -> bytes:
     """Return the content of a source as bytes, reading the file if the source is a path."""
-    return source if isinstance(source, bytes) else source.read_bytes()
+    return (
+        source.read_bytes()
+        if isinstance(source, Path)
+        else bytes(source, "utf-8")
+        if isinstance(source, str)
+        else source
+    )
 
 
-def open_tool_file(source: bytes | Path, *, name: str = "") -> ToolFile | None:
-    """Open a file of another tool. Return None if no supported tool wrote the file.
+def open_tool_file(
+    source: bytes | Path | str, *, name: str = "", mapping: TableMapping | None = None
+) -> ToolFile | None:
+    """Open a file or database of another tool. Return None if no supported tool wrote the file.
 
-    `name` is put before the message of each `InputError`. Raises `OSError` if the file can't be read.
+    With `mapping`, open the tables of an app that it describes. `name` is put before the message of each `InputError`.
+    Raises `OSError` if the file can't be read.
     """
     with _naming(name):
-        file = _open(source)
+        file = _open(source) if mapping is None else _open_tables(source, mapping)
     return file and msgspec.structs.replace(file, read=lambda: _read_naming(file, name))
 
 
@@ -154,7 +186,23 @@ def _naming(name: str) -> Iterator[None]:
         raise InputError(f"{name}: {problem}" if name else str(problem)) from None
 
 
-def _open(source: bytes | Path) -> ToolFile | None:
+def _open_tables(source: bytes | Path | str, mapping: TableMapping) -> ToolFile:
+    if isinstance(source, str):
+        from longtalk.transfer.importers.servers import open_app_server
+
+        return open_app_server(source, mapping)
+    if _read_beginning(source) != _SQLITE:
+        raise InputError("A mapping describes the tables of a database, but this is not a SQLite file.")
+    from longtalk.transfer.importers.databases import open_app_database
+
+    return open_app_database(source, mapping)
+
+
+def _open(source: bytes | Path | str) -> ToolFile | None:
+    if isinstance(source, str):
+        from longtalk.transfer.importers.servers import open_server
+
+        return open_server(source)
     if isinstance(source, Path) and source.is_dir():
         name = min((each.name for each in source.glob("conversations*.json")), default="")
         raise InputError(f"This is a folder. Import {f'{name} in it' if name else 'a file in it'} instead.")

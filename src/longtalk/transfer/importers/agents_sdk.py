@@ -1,4 +1,6 @@
-"""Import sessions of the OpenAI Agents SDK (`SQLiteSession`), which stores one item of the Responses API per row.
+"""Import sessions of the OpenAI Agents SDK, which stores one item of the Responses API per row.
+
+`SQLiteSession` and `SQLAlchemySession` have the same tables.
 
 Items keep their exact bytes. Consecutive items from the model become one answer.
 """
@@ -12,6 +14,7 @@ from typing import Any
 from longtalk._util import json_bytes
 from longtalk.stores.sqlite.database import Database
 from longtalk.transcript.pack import Entry
+from longtalk.transfer.importers.server_tables import ServerTables
 from longtalk.transfer.importers.tree import (
     ConvertedMessage,
     ToolConversation,
@@ -50,16 +53,42 @@ def read(db: Database, budget: Budget) -> Iterator[ParsedConversation]:
             rows = db.execute(
                 "SELECT id, message_data, created_at FROM agent_messages WHERE session_id = ? ORDER BY id", (name,)
             ).fetchall()
-            source = ToolConversation(
-                tool=TOOL,
-                id=name,
-                created=parse_time(created),
-                updated=parse_time(updated),
-                ends=[append_messages(None, _convert_rows(rows))],
-            )
-            yield convert(source, Counter(), budget)
+            yield _convert_session(name, created, updated, rows, budget)
         except (ValueError, TypeError, AttributeError) as problem:
             yield report_malformed(raw_id, problem)
+
+
+def count_postgres(db: ServerTables) -> int:
+    """Return the number of sessions in a database of `SQLAlchemySession`."""
+    ((number,),) = db.select("SELECT count(*) FROM agent_sessions")
+    return int(number)
+
+
+def read_postgres(db: ServerTables, budget: Budget) -> Iterator[ParsedConversation]:
+    """Yield the conversation in each session of a PostgreSQL database, oldest session first."""
+    sessions = db.select(
+        "SELECT session_id, created_at::text, updated_at::text FROM agent_sessions ORDER BY created_at, session_id"
+    )
+    for name, created, updated in sessions:
+        try:
+            rows = db.select(
+                "SELECT id, message_data, created_at::text FROM agent_messages WHERE session_id = %s ORDER BY id",
+                (name,),
+            )
+            yield _convert_session(name, created, updated, list(rows), budget)
+        except (ValueError, TypeError, AttributeError) as problem:
+            yield report_malformed(name, problem)
+
+
+def _convert_session(name: str, created: Any, updated: Any, rows: list[_Row], budget: Budget) -> ParsedConversation:
+    source = ToolConversation(
+        tool=TOOL,
+        id=name,
+        created=parse_time(created),
+        updated=parse_time(updated),
+        ends=[append_messages(None, _convert_rows(rows))],
+    )
+    return convert(source, Counter(), budget)
 
 
 def _convert_rows(rows: Sequence[_Row]) -> Iterator[ConvertedMessage]:

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,10 @@ import apsw
 from longtalk.errors import InputError
 from longtalk.stores.sqlite.database import Database
 from longtalk.stores.sqlite.schema import APPLICATION
-from longtalk.transfer.importers import agents_sdk, langgraph, llm_logs
+from longtalk.transfer.importers import agents_sdk, app_tables, langgraph, llm_logs
+from longtalk.transfer.importers.app_rows import SqliteRows, quote_name
 from longtalk.transfer.importers.llm_messages import TOOL
+from longtalk.transfer.importers.mapping import TableMapping
 from longtalk.transfer.importers.tool_file import ToolFile
 from longtalk.transfer.limits import REFERENCE_BYTES, Budget, TooLarge
 from longtalk.transfer.load import ParsedConversation
@@ -52,6 +54,20 @@ _SETTINGS = (
 _Read = Callable[[Database, Budget], Iterator[ParsedConversation]]
 
 
+def open_app_database(source: bytes | Path, mapping: TableMapping) -> ToolFile:
+    """Open a SQLite file with an app's own tables; raise `InputError` unless they agree with the mapping."""
+    named = mapping.list_tables()
+    with _open(source) as (db, _):
+        rows = SqliteRows(db, _list_tables(db, named))
+        app_tables.check_tables(rows, mapping)
+        count = app_tables.count(rows, mapping)
+
+    def read(db: Database, budget: Budget) -> Iterator[ParsedConversation]:
+        return app_tables.read(SqliteRows(db, _list_tables(db, named)), mapping, budget)
+
+    return ToolFile(app_tables.TOOL, count, lambda: _read_each(source, read), mapping.has_owners)
+
+
 def open_database(source: bytes | Path) -> ToolFile:
     """Open a SQLite file of another tool; raise `InputError` if no supported tool wrote it."""
     with _open(source) as (db, _):
@@ -67,7 +83,10 @@ def open_database(source: bytes | Path) -> ToolFile:
                 TOOL, count, lambda: _read_each(source, lambda db, budget: llm_logs.read(db, tables, budget))
             )
     names = ", ".join(sorted(tables)[:5]) or "none"
-    raise InputError(f"No supported tool wrote this database (its tables: {names}). Supported: {SUPPORTED}.")
+    raise InputError(
+        f"No supported tool wrote this database (its tables: {names}). Supported: {SUPPORTED}. For tables of your own, "
+        f"pass a mapping."
+    )
 
 
 def _read_each(source: bytes | Path, read: _Read) -> Iterator[ParsedConversation]:
@@ -76,16 +95,16 @@ def _read_each(source: bytes | Path, read: _Read) -> Iterator[ParsedConversation
         yield from read(db, budget)
 
 
-def _list_tables(db: Database) -> set[str]:
-    """Return the names of the tables; raise `InputError` if a table that is to be read is not ordinary and sound."""
+def _list_tables(db: Database, named: Collection[str] = _TABLES) -> set[str]:
+    """Return the names of the tables; raise `InputError` if a table in `named` is not ordinary and sound."""
     rows = db.execute("SELECT name, type, sql FROM sqlite_schema WHERE type IN ('table', 'view')").fetchall()
     # SQLite ignores the case of names.
     found = {name.lower(): (kind, str(sql)) for name, kind, sql in rows}
-    for name in sorted(_TABLES & found.keys()):
+    for name in sorted({name.lower() for name in named} & found.keys()):
         kind, sql = found[name]
         if kind == "table" and not _CREATE_TABLE.match(sql):
             kind = "virtual table"
-        columns = db.execute(f"PRAGMA table_xinfo({name})").fetchall() if kind == "table" else []
+        columns = db.execute(f"PRAGMA table_xinfo({quote_name(name)})").fetchall() if kind == "table" else []
         if kind != "table" or any(hidden for *_, hidden in columns):
             what = "table with generated columns" if kind == "table" else kind
             raise InputError(
@@ -97,7 +116,9 @@ def _list_tables(db: Database) -> set[str]:
                 f"The default values of its table {name!r} have more than {_MAX_DEFAULTS:,} characters, the limit. "
                 "Remove them from the table, and import again."
             )
-        problem = next((text for (text,) in db.execute(f"PRAGMA quick_check({name})") if _UNSOUND.search(text)), None)
+        problem = next(
+            (text for (text,) in db.execute(f"PRAGMA quick_check({quote_name(name)})") if _UNSOUND.search(text)), None
+        )
         if problem is not None:
             raise InputError(
                 f"The database can't be read: its table {name!r} is damaged ({problem}). Repair it with the command "

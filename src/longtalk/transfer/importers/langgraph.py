@@ -1,4 +1,6 @@
-"""Import LangGraph checkpoints from SQLite (`SqliteSaver`): the `messages` in the newest state of each thread.
+"""Import LangGraph checkpoints: the `messages` in the newest state of each thread.
+
+`SqliteSaver` stores the messages in each checkpoint, `PostgresSaver` in the table `checkpoint_blobs`.
 
 Checkpoints are encoded as msgpack, with extensions that name Python classes. The importer creates no objects of these
 classes and unpickles nothing: it reads the plain values in an extension, and recognizes messages by their fields.
@@ -8,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -17,6 +19,7 @@ from longtalk._util import json_bytes
 from longtalk.stores.sqlite.database import Database
 from longtalk.transcript.pack import Entry
 from longtalk.transfer.importers.notes import register_note
+from longtalk.transfer.importers.server_tables import ServerTables
 from longtalk.transfer.importers.tree import (
     EMPTY,
     ConvertedMessage,
@@ -35,6 +38,7 @@ from longtalk.wires.openai_chat.wire import WIRE
 
 TOOL = "langgraph"
 TABLES = {"checkpoints", "writes"}
+POSTGRES_TABLES = {"checkpoints", "checkpoint_blobs"}
 BLOCKS = register_note(
     "content blocks that are neither text nor images were kept as metadata of their messages and are not sent",
     "content block that is neither text nor an image was kept as metadata of its message and is not sent",
@@ -42,6 +46,9 @@ BLOCKS = register_note(
 ARTIFACTS = register_note("tool artifacts were not imported", "tool artifact was not imported")
 _ROLES = {"human": "user", "HumanMessageChunk": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
 _DELTA = 7
+_ERRORS = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_Messages: TypeAlias = "tuple[int, msgspec.Raw | None]"
+"""The time of a checkpoint and its list of messages, encoded as msgpack; None if it has no messages."""
 
 
 class _State(msgspec.Struct):
@@ -81,30 +88,74 @@ def read(db: Database, budget: Budget) -> Iterator[ParsedConversation]:
     )
     for (name,) in threads.fetchall():
         try:
-            yield _convert_thread(db, decode_text(name), budget)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+            yield _convert_thread(_read_states(db, decode_text(name)), decode_text(name), budget)
+        except _ERRORS as problem:
             yield report_malformed(name, problem)
 
 
-def _convert_thread(db: Database, name: str, budget: Budget) -> ParsedConversation:
-    """Return the conversation in a thread.
-
-    Each checkpoint holds all messages so far, so a message gets the time of the first checkpoint that contains it.
-    """
+def _read_states(db: Database, name: str) -> Iterator[_Messages]:
     rows = db.execute(
         "SELECT type, checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = '' ORDER BY checkpoint_id",
         (name,),
     )
+    for kind, data in rows:
+        _check_kind(kind)
+        state = _state.decode(data)
+        yield parse_time(state.ts), state.channel_values.get("messages")
+
+
+def count_postgres(db: ServerTables) -> int:
+    """Return the number of threads in a database of `PostgresSaver`."""
+    ((number,),) = db.select("SELECT count(DISTINCT thread_id) FROM checkpoints WHERE checkpoint_ns = ''")
+    return int(number)
+
+
+def read_postgres(db: ServerTables, budget: Budget) -> Iterator[ParsedConversation]:
+    """Yield the conversation in each thread of a database of `PostgresSaver`, as `read` does."""
+    for (name,) in db.select("SELECT DISTINCT thread_id FROM checkpoints WHERE checkpoint_ns = '' ORDER BY 1"):
+        try:
+            yield _convert_thread(_read_postgres_states(db, name), name, budget)
+        except _ERRORS as problem:
+            yield report_malformed(name, problem)
+
+
+_POSTGRES_STATES = """
+SELECT v.first, v.version, b.type, b.blob FROM (
+    SELECT checkpoint -> 'channel_versions' ->> 'messages' AS version, min(checkpoint ->> 'ts') AS first,
+        max(checkpoint_id) AS newest
+    FROM checkpoints WHERE thread_id = %s AND checkpoint_ns = '' GROUP BY 1
+) v LEFT JOIN checkpoint_blobs b
+    ON b.thread_id = %s AND b.checkpoint_ns = '' AND b.channel = 'messages' AND b.version = v.version
+ORDER BY v.newest
+"""
+
+
+def _read_postgres_states(db: ServerTables, name: str) -> Iterator[_Messages]:
+    for ts, version, kind, blob in db.select(_POSTGRES_STATES, (name, name)):
+        if version is None or kind == "empty":
+            yield parse_time(ts), None
+            continue
+        if kind is None:
+            raise ValueError(f"version {version} of its messages is missing in checkpoint_blobs")
+        _check_kind(kind)
+        yield parse_time(ts), msgspec.Raw(blob)
+
+
+def _check_kind(kind: str) -> None:
+    if kind != "msgpack":
+        raise ValueError(f"its checkpoints are stored as {kind!r}; only msgpack is supported")
+
+
+def _convert_thread(states: Iterable[_Messages], name: str, budget: Budget) -> ParsedConversation:
+    """Return the conversation in a thread, given the messages of its checkpoints, oldest first.
+
+    Each checkpoint holds all messages so far, so a message gets the time of the first checkpoint that contains it.
+    """
     first_seen: dict[bytes, int] = {}
     raws: list[bytes] = []
-    created = at = 0
-    for kind, data in rows:
-        if kind != "msgpack":
-            raise ValueError(f"its checkpoints are stored as {kind!r}; only msgpack is supported")
-        state = _state.decode(data)
-        at = parse_time(state.ts)
-        created = created or at
-        stored = state.channel_values.get("messages")
+    created = updated = 0
+    for at, stored in states:
+        created, updated = created or at, max(updated, at)
         raws = [] if stored is None else list(map(bytes, _decode_messages(stored)))
         for raw in raws:
             first_seen.setdefault(_hash(raw), at)
@@ -115,7 +166,7 @@ def _convert_thread(db: Database, name: str, budget: Budget) -> ParsedConversati
         if (converted := _convert_message(_value.decode(raw), name, number, first_seen[_hash(raw)], notes))
     ]
     ends = [append_messages(None, messages)]
-    return convert(ToolConversation(tool=TOOL, id=name, created=created, updated=at, ends=ends), notes, budget)
+    return convert(ToolConversation(tool=TOOL, id=name, created=created, updated=updated, ends=ends), notes, budget)
 
 
 def _decode_messages(raw: msgspec.Raw) -> list[msgspec.Raw]:

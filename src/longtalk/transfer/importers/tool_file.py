@@ -18,3 +18,5 @@ class ToolFile(msgspec.Struct, frozen=True):
     """The number of conversations in the file."""
     read: Callable[[], Iterator[ParsedConversation]]
     """A function that returns a new iterator over the conversations, which are read one at a time."""
+    has_owners: bool = False
+    """True if the conversations have owners in the source."""

@@ -56,6 +56,8 @@ class ConvertedMessage(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     meta: Mapping[str, Any] = {}
     """Further properties from the source, kept as metadata of the entry."""
+    own: Mapping[str, Any] = {}
+    """The app's own metadata of the entry, kept under its own names."""
     tool: str = ""
     """For a tool result, the name of the tool; otherwise empty."""
 
@@ -87,6 +89,8 @@ class ToolConversation(msgspec.Struct, frozen=True, kw_only=True):
     updated: int = 0
     meta: Mapping[str, Any] = {}
     """Further properties from the source, kept as metadata of the conversation."""
+    own: Mapping[str, Any] = {}
+    """The app's own metadata of the conversation, kept under its own names."""
     ends: Sequence[MessageNode | None] = ()
     """The last node of each branch, in the order in which the branches were created; None for an empty branch."""
     main: int = 0
@@ -180,7 +184,7 @@ class _EntryNode:
             turn, self.number = before.turn, previous.number + 1
         parent = before.id if before else None
         self.entry: Entry = msgspec.structs.replace(message.entry, id=f"{turn}-{self.number}", parent=parent, turn=turn)
-        self.meta = {"imported": {"id": message.key, **message.meta}}
+        self.meta = {**message.own, "imported": {"id": message.key, **message.meta}}
         self.model = message.model
         if previous:
             previous.has_next = True
@@ -270,7 +274,7 @@ def _build_export(source: ToolConversation, notes: Counter[str], budget: Budget)
             node.branch = name
     times = [node.entry.at for node in nodes if node.entry.at]
     created = source.created or min(times, default=0)
-    meta = {"imported": {"from": source.tool, **source.meta}}
+    meta = {**source.own, "imported": {"from": source.tool, **source.meta}}
     return ConversationExport(
         id=source.id,
         created=created,
