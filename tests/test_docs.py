@@ -143,7 +143,8 @@ ABOUT_STORED = (
     *("branches", "brief", "completion", "context", "export", "fork", "list", "rename", "rewind", "search", "stats"),
 )
 STORED = [command for block in BLOCKS for command in block if command.split()[1] in ABOUT_STORED]
-OTHERS = {*SETTINGS, *QUESTIONS, *SERVICE, *UPKEEP, *STORED}
+IMPORTS = [command for block in BLOCKS for command in block if command.split()[1] == "import"]
+OTHERS = {*SETTINGS, *QUESTIONS, *SERVICE, *UPKEEP, *STORED, *IMPORTS}
 CHATS = [command for block in BLOCKS for command in block if command not in OTHERS]
 
 
@@ -169,6 +170,30 @@ def test_the_commands_about_stored_conversations_run(environment: dict[str, str]
         if "search" in filled:
             filled = filled.replace("rosin", "violin")
         run(["sh", "-c", filled], environment, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_mapping_on_the_page_of_imports_reads_the_tables_of_an_app(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "chats.toml").write_text("".join(read_blocks(ROOT / "docs" / "imports.md", "toml")))
+    server = postgres_server.server()
+    database = server.database()
+    with server.asking("app", database) as connection:
+        connection.execute("CREATE TABLE chats (chat_id uuid DEFAULT gen_random_uuid(), user_id int)")
+        connection.execute(
+            "CREATE TABLE messages (chat_id uuid, role text, content jsonb, outline text, response_id text, "
+            "lesson_context jsonb, created_at timestamptz DEFAULT now())"
+        )
+        connection.execute("CREATE TABLE conversation_briefs (chat_id uuid, brief text)")
+        connection.execute("INSERT INTO chats (user_id) VALUES (1), (2)")
+        connection.execute("INSERT INTO messages SELECT chat_id, 'teacher', '\"Lightly.\"' FROM chats")
+        connection.execute("INSERT INTO conversation_briefs SELECT chat_id, 'Plays the violin.' FROM chats")
+    for command in IMPORTS:
+        address = server.url(database=database)
+        words = shlex.split(command.replace("postgresql://reader@host/app", shlex.quote(address)))
+        assert run(words, environment, tmp_path).count("\t1 entry\n") == 2, command
+    assert run([*words, "--store", "again.db"], environment, tmp_path).startswith("1\t")
 
 
 def _read_json(command: str, environment: dict[str, str], where: Path) -> list[str]:
