@@ -634,3 +634,14 @@ async def test_entries_come_before_the_lines_of_briefs_and_the_limit_holds_for_b
     archive = AsyncArchive(store)
     assert [hit.role for hit in await archive.search("pernambuco")] == ["user", "brief"]
     assert [hit.role for hit in await archive.search("pernambuco", limit=1)] == ["user"]
+
+
+async def test_a_turn_has_its_entries_after_notes_too(store: Store) -> None:
+    talk = AsyncConversation("c", model=AsyncScripted(says("Yes.")), store=store)
+    turn = (await talk.send("Are you there?")).turn_id
+    for i in range(3):
+        await talk.note(f"Note {i}.")
+    found = await AsyncArchive(store).turn("c", turn)
+    assert [each.text for each in found.entries] == ["Are you there?", "Yes."]
+    assert (await AsyncArchive(store).metrics("c", start=0, stop=1))[0].turn == turn
+    assert await AsyncArchive(store).metrics("c", start=1) == []

@@ -634,3 +634,14 @@ def test_entries_come_before_the_lines_of_briefs_and_the_limit_holds_for_both(st
     archive = Archive(store)
     assert [hit.role for hit in archive.search("pernambuco")] == ["user", "brief"]
     assert [hit.role for hit in archive.search("pernambuco", limit=1)] == ["user"]
+
+
+def test_a_turn_has_its_entries_after_notes_too(store: Store) -> None:
+    talk = Conversation("c", model=Scripted(says("Yes.")), store=store)
+    turn = (talk.send("Are you there?")).turn_id
+    for i in range(3):
+        talk.note(f"Note {i}.")
+    found = Archive(store).turn("c", turn)
+    assert [each.text for each in found.entries] == ["Are you there?", "Yes."]
+    assert (Archive(store).metrics("c", start=0, stop=1))[0].turn == turn
+    assert Archive(store).metrics("c", start=1) == []

@@ -83,7 +83,7 @@ class ArchiveReading:
         for head in sorted(heads, key=lambda each: (each.branch != branch, each.branch)):
             is_last = head.turn is not None and head.turn.id == turn
             if is_last and head.turn is not None:
-                placed = [(max(0, head.size - 1), head.turn)]
+                placed = [(self._find_last_entry(conversation, head.branch, head.size, turn), head.turn)]
             else:
                 placed = self._call(self.store.turns, conversation, head.branch, 0, head.size)
             for position, each in placed:
@@ -254,6 +254,18 @@ class ArchiveReading:
         manifest = read_manifest(self._call(self.store.manifest, conversation, turn.id))
         history = to_history(entries, [turn], metas, start=start)
         return StoredTurn(turn=turn, branch=branch, status=status, entries=tuple(history), cost=manifest.cost)
+
+    def _find_last_entry(self, conversation: str, branch: str, size: int, turn: str) -> int:
+        """Return the position of the last entry of a turn, which only notes follow; 0 if it has none."""
+        stop = size
+        while stop > 0:
+            start = max(0, stop - _STEP)
+            entries = (self._call(self.store.read, conversation, branch, start, stop)).entries()
+            own = [i for i, entry in enumerate(entries) if entry.turn == turn]
+            if own:
+                return start + own[-1]
+            stop = start
+        return 0
 
     def _find_turn_start(self, conversation: str, branch: str, position: int) -> int:
         """Return the position of the first entry of the turn that has an entry at this position."""

@@ -56,7 +56,7 @@ export const strings = {
   source: "source", sourceOf: "Source of “{text}”", byHand: "added by hand", editLine: "Edit “{text}”", revokeLine: "Revoke “{text}”",
   revokeHelp: "Remove it for good: the model can't add it again", revokeTitle: "Revoke “{text}”?", revokeSure: "The model can't add it again.",
   lineField: "Field", lineText: "Something to remember", addLine: "Add", replacesLine: "This field holds one line: the new one replaces it.",
-  pinnedTitle: "Pinned messages", pinnedHelp: "Sent with every request.", leftOutTitle: "Messages left out",
+  pinnedTitle: "Pinned messages", pinnedHelp: "Sent with every request.", leftOutTitle: "Messages left out", noneMarked: "None so far: choose it under a message in the chat.",
   leftOutHelp: "Never sent, but kept in the history.", earlierMessage: "An earlier message", topics: "Topics over time", noWords: "Small talk",
   messageCount: "{count} messages", changes: "History of changes ({count})", added: "added", removed: "removed", revoked: "revoked",
 

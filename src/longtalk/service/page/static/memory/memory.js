@@ -2,13 +2,11 @@
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
-import { ask } from "../dialogs.js";
+import { ask, report } from "../dialogs.js";
+import { cut, day, time } from "../format.js";
+import { goTo } from "../inspector/compaction.js";
 import { linkTo } from "../list/list.js";
 import { announce, onOthers } from "../chat/talk.js";
-
-const day = (at) => new Date(at).toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
-const time = (at) => new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
-const cut = (text, size = 160) => (text.length > size ? text.slice(0, size).trimEnd() + "…" : text);
 
 export function Memory({ conversation, branch = "main" }) {
   const path = api.one(conversation);
@@ -16,8 +14,8 @@ export function Memory({ conversation, branch = "main" }) {
   const [problem, setProblem] = useState("");
   const load = async () => {
     const read = (part, query) => api.get(`${path}/${part}`, { branch, ...query });
-    const [brief, { changes }, marks, { topics }, { entries }] = await Promise.all([
-      read("brief"), read("brief/changes"), read("marks"), read("topics"), read("history", { limit: 1000 })]);
+    const [brief, { changes }, marks, { topics }] = await Promise.all(["brief", "brief/changes", "marks", "topics"].map((part) => read(part)));
+    const { entries } = marks.pinned.length + marks.excluded.length ? await read("history", { limit: 1000 }) : { entries: [] };
     setFound({ brief, changes, marks, topics, entries });
   };
   const retry = () => load().then(() => setProblem(""), (error) => setProblem(error.message));
@@ -47,7 +45,7 @@ export function Memory({ conversation, branch = "main" }) {
       <${Brief} talk=${talk} brief=${found.brief} />
       <${Marked} talk=${talk} kind="pins" title=${t("pinnedTitle")} help=${t("pinnedHelp")} undo=${t("unpin")} ids=${found.marks.pinned} entries=${found.entries} />
       <${Marked} talk=${talk} kind="exclusions" title=${t("leftOutTitle")} help=${t("leftOutHelp")} undo=${t("include")} ids=${found.marks.excluded} entries=${found.entries} />
-      <${Topics} conversation=${conversation} topics=${found.topics} entries=${found.entries} />
+      <${Topics} talk=${talk} topics=${found.topics} />
       <${Changes} changes=${found.changes} />`}
   </div></div>`;
 }
@@ -127,9 +125,8 @@ function Add({ talk, fields }) {
 }
 
 function Marked({ talk, kind, title, help, undo, ids, entries }) {
-  if (!ids.length) return null;
   const known = new Map(entries.map((entry) => [entry.id, entry]));
-  return html`<section aria-label=${title}><h2>${title}</h2><p class="quiet">${help}</p>
+  return html`<section aria-label=${title}><h2>${title}</h2><p class="quiet">${help} ${!ids.length && t("noneMarked")}</p>
     <ul class="lines">${ids.map((id) => {
       const text = cut(known.get(id)?.text || t("earlierMessage"));
       return html`<li key=${id} class="row"><a class="grow" href=${linkTo(talk.conversation, id)}>${text}</a>
@@ -137,16 +134,15 @@ function Marked({ talk, kind, title, help, undo, ids, entries }) {
     })}</ul></section>`;
 }
 
-function Topics({ conversation, topics, entries }) {
+function Topics({ talk, topics }) {
   if (!topics.length) return null;
   const most = Math.max(...topics.map((topic) => topic.count));
   return html`<section aria-label=${t("topics")}><h2>${t("topics")}</h2>
     <ol class="timeline">${topics.map((topic) => {
-      const first = entries[0]?.at <= topic.at && entries.find((entry) => entry.at >= topic.at);
       const words = topic.words.join(", ") || t("noWords");
       const until = day(topic.until) === day(topic.at) ? "" : " – " + day(topic.until);
       return html`<li key=${topic.first}><small>${day(topic.at)}${until}</small>
-        ${first ? html`<a href=${linkTo(conversation, first.id)}>${words}</a>` : html`<span>${words}</span>`}
+        <button class="topic" onClick=${() => goTo(talk.conversation, talk.path, talk.branch, topic.first).catch(report)}>${words}</button>
         <svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width=${Math.max(1, (100 * topic.count) / most)} height="4" /></svg>
         <small>${t("messageCount", { count: topic.count })}</small></li>`;
     })}</ol></section>`;
