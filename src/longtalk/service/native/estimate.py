@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from longtalk.context.token_limit import find_compaction_point
 from longtalk.models import registry
 from longtalk.models.prices import cost
 from longtalk.service.native.conversations import find_info
@@ -23,6 +24,8 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     window: int | None
     """The tokens that the model accepts, with its answer; null if unknown."""
+    limit: int | None
+    """The number of tokens above which the policy shortens a request, whatever it costs; null for none."""
     cost: float | None
     """US dollars for these tokens if the provider has none of them in its cache; null if unknown."""
 
@@ -34,13 +37,17 @@ async def estimate(call: ApiCall[Nothing, StartTurn]) -> Estimate:
     model = find_model(call, given.model, settings, given.policy)
     at = given.after or given.edits or given.regenerates
     state = await read_state(call.service.store, call.caller.owner, info.id, given.branch, at)
-    tokens = await count_tokens(msgspec.structs.replace(make_order(call, given, model), state=state))
+    order = make_order(call, given, model)
+    tokens = await count_tokens(msgspec.structs.replace(order, state=state))
+    outside = tokens if state is None else await count_tokens(order) if given.message is not None else 0
     known = registry.find(model.provider.label)
     spent = cost(Usage(input=tokens), known.prices) if known else None
+    window = model.provider.capabilities.window or (known.window if known else None)
     return Estimate(
         model=model.provider.label,
         tokens=tokens,
-        window=model.provider.capabilities.window or (known.window if known else None),
+        window=window,
+        limit=find_compaction_point(model.policy, window, outside),
         cost=None if spent is None else spent.total,
     )
 

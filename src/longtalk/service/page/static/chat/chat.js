@@ -3,6 +3,7 @@ import { html, useEffect, useMemo, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { app, useStore } from "../store.js";
+import { count, dollars } from "../format.js";
 import { findVersions } from "../branches/tree.js";
 import { Entry } from "./entry.js";
 import { Live, Spoken } from "./live.js";
@@ -85,7 +86,7 @@ function Conversation({ talk, view, at, on, position }) {
           ${problem.order && html` <button onClick=${() => talk.retry()}>${t("retry")}</button>`}</p>`}
         ${!problem && !live && cutOff && html`<p class="quiet">${t("cutOff")} <button onClick=${() => talk.retry()}>${t("goOn")}</button></p>`}`}>
       ${shown.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} talk=${talk} branch=${branch} versions=${versions.get(entry.position)}
-        pinned=${pinned.includes(entry.id)} excluded=${excluded.includes(entry.id)} cost=${entry.role === "assistant" ? costs[entry.turn] : undefined}
+        pinned=${pinned.includes(entry.id)} excluded=${excluded.includes(entry.id)} cost=${entry.role === "assistant" && !entry.calls.length ? costs[entry.turn] : undefined}
         found=${entry.id === at} busy=${!!live} place=${entry.position + 1} count=${size} />`)}
     <//>
     <${Spoken} talk=${talk} />
@@ -97,7 +98,7 @@ function Composer({ talk, state }) {
   const [text, setText] = useState(localStorage.getItem("draft:" + talk.id) || "");
   const [images, setImages] = useState([]);
   const [model, setModel] = useState("");
-  const [policy, setPolicy] = useState("");
+  const [policy, setPolicy] = useState(sessionStorage.getItem("policy:" + talk.id) || ""); // one that was chosen in the costs
   const { models } = useStore(app);
   const { live, gauge, settings, branch, branches } = state;
   const here = `#/c/${encodeURIComponent(talk.id)}/`;
@@ -129,9 +130,10 @@ function Composer({ talk, state }) {
     announce(talk.id);
   };
   const onKey = (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event); };
-  const used = gauge?.window ? Math.min(100, (100 * gauge.tokens) / gauge.window) : 0;
-  const label = gauge && t("gauge", { tokens: gauge.tokens.toLocaleString(), window: gauge.window ? t("ofWindow", { window: gauge.window.toLocaleString() }) : "" })
-    + (gauge.cost ? t("nextCost", { cost: gauge.cost.toFixed(4) }) : "");
+  const room = gauge?.limit ?? gauge?.window;
+  const used = room ? Math.min(100, (100 * gauge.tokens) / room) : 0;
+  const label = gauge && t("gauge", { tokens: count(gauge.tokens), window: room ? t(gauge.limit === null ? "ofWindow" : "ofPolicy", { window: count(room) }) : "" })
+    + t(gauge.cost === null ? "nextCostUnknown" : "nextCost", { cost: dollars(gauge.cost) });
   return html`<form class="composer" onSubmit=${send} onPaste=${(e) => take(e.clipboardData.files)}
       onDragOver=${(e) => e.preventDefault()} onDrop=${(e) => { if (e.dataTransfer.files[0]?.type.startsWith("image/")) { e.preventDefault(); e.stopPropagation(); take(e.dataTransfer.files); } }}>
     <div class="column">

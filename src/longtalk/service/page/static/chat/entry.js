@@ -1,6 +1,7 @@
 // One entry of a conversation, with what can be done with it.
 import { html, memo, useState } from "../ui.js";
 import { t } from "../strings.js";
+import { dollars } from "../format.js";
 import * as api from "../api.js";
 import { renderMarkdown } from "../markdown.js";
 
@@ -60,7 +61,7 @@ export const Entry = memo(function Entry({ entry, talk, versions, branch, pinned
       : role === "tool" ? null : html`<div class="plain">${entry.text}</div>`}
     <footer>
       ${versions && html`<${Versions} names=${versions} current=${branch} onOpen=${(name) => talk.open(name)} />`}
-      ${usage && html`<small>${t(cost === undefined ? "usage" : "usageCost", { ...usage, cost: cost?.toFixed(4) })}</small>`}
+      ${usage && html`<small>${t(cost === undefined ? "usage" : cost === null ? "usageUnpriced" : "usageCost", { ...usage, cost: dollars(cost) })}</small>`}
       ${pinned && html`<small>${t("pinned")}</small>`}${excluded && html`<small>${t("excluded")}</small>`}
       <span class="actions">
         ${entry.text && html`<button onClick=${() => navigator.clipboard?.writeText(entry.text)}>${t("copy")}</button>`}

@@ -43,6 +43,7 @@ export class Talk {
   async readPage(branch, before, limit) {
     const page = await api.get(this.path + "/history", { branch, before, limit: Math.max(1, limit) });
     await prepareMarkdown(page.entries.filter((each) => each.role === "assistant").map((each) => each.text));
+    this.store.set((now) => ({ costs: { ...now.costs, ...page.costs } }));
     return { entries: page.entries, from: page.before ?? 0 };
   }
 

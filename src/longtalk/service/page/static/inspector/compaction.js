@@ -13,7 +13,7 @@ const isGone = (run) => run.verdict !== "sent" && run.verdict !== "held";
 export async function goTo(conversation, path, branch, position) {
   const { entries } = await api.get(path + "/history", { branch, before: position + 1, limit: 1 });
   const entry = entries.find((each) => each.position === position) || entries[entries.length - 1];
-  if (entry) location.hash = linkTo(conversation, entry.id, branch);
+  if (entry) location.hash = linkTo(conversation, entry.id, branch, entry.position);
 }
 
 export function Compaction({ conversation, path, branch }) {

@@ -32,5 +32,5 @@ export function Run({ run, conversation, path, branch, excerpt = "", opened = fa
     ${open && html`<${Loaded} values=${[run.first, run.last]} read=${read} draw=${({ entries }) => html`
         ${many >= most && html`<p class="quiet">${t("lastOf", { shown: most, all: many + 1 })}</p>`}
         <ol class="texts">${entries.filter(inside).map((entry) => html`<li value=${entry.position + 1} key=${entry.id}><small>${t("role_" + entry.role)}</small> ${cut(entry.text, 400)}
-          <a href=${linkTo(conversation, entry.id)} aria-label=${t("inChatOf", { number: entry.position + 1 })}>${t("inChat")}</a></li>`)}</ol>`} />`}</li>`;
+          <a href=${linkTo(conversation, entry.id, branch, entry.position)} aria-label=${t("inChatOf", { number: entry.position + 1 })}>${t("inChat")}</a></li>`)}</ol>`} />`}</li>`;
 }
