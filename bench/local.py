@@ -78,9 +78,25 @@ FACTS = (
 BETWEEN = "Please wish me a nice day."
 SMALL_TALK = (
     "Tell me about rivers in France, in five sentences.",
-    "Write a short poem of eight lines about cats.",
+    "Write a short poem about cats.",
     "What is a good breakfast? Give me a recipe.",
     "Tell me about two planets, in five sentences.",
+    "How do bees make honey?",
+    "What should I see in Rome in one day?",
+    "Explain how a bicycle stays upright.",
+    "Why is the sky blue?",
+    "Give me three tips for better sleep.",
+    "Write a limerick about a sailor.",
+    "What is the difference between a crocodile and an alligator?",
+    "How is cheese made?",
+    "Tell me a fairy tale in five sentences.",
+    "What does a conductor of an orchestra do?",
+    "How do I remove a coffee stain?",
+    "Who was Marie Curie?",
+    "What is jazz?",
+    "How deep is the ocean?",
+    "Describe a thunderstorm.",
+    "What do people eat in Japan?",
 )
 GOALS = {
     "1.5b": {"facts": 38, "right person": 32, "tools": 5, "facts in the brief": 8, "answers with Memory": 8},
@@ -172,8 +188,9 @@ def examine_memory(model: str) -> tuple[int, int]:
     facts = FACTS[0][:10]
     right, state = 0, None
     with Chat(f"local:{model}", policy=Memory(limit=1_000), options={"max_tokens": 150}) as chat:
+        talk = iter(SMALL_TALK)
         for number in range(30):
-            message = facts[number // 3][0] if number % 3 == 0 else SMALL_TALK[number % len(SMALL_TALK)]
+            message = facts[number // 3][0] if number % 3 == 0 else next(talk)
             state = chat.send(message, state=state).state
         brief = chat.brief.text(state=state)
         noted = sum(is_right(brief, expected) for _, _, expected in facts)

@@ -51,10 +51,10 @@ def no_engine() -> None:
     stop_all()
 
 
-def ask(url: str, key: str | None, **more: Any) -> dict[str, Any]:
+def ask(url: str, key: str | None, path: str = "/v1/chat/completions", **more: Any) -> dict[str, Any]:
     body = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8, **more}
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-    request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
+    request = urllib.request.Request(f"{url}{path}", json.dumps(body).encode(), headers)
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with direct.open(request, timeout=PATIENCE) as response:
         answer: dict[str, Any] = json.load(response)
@@ -128,6 +128,22 @@ def test_other_users_of_the_machine_cannot_use_the_server(model: str, key: str |
         ask(running.url, key)
     refused.value.close()
     assert refused.value.code == 401
+
+
+def test_what_memory_adds_after_a_message_is_shown_before_it(model: str) -> None:
+    running = get_engine(model, context=512, line="Be brief.")
+    messages = [
+        {"role": "user", "content": "I am Ada."},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "Who am I?"},
+        {"role": "user", "content": "<memory>\nUser: I am Ada.\n</memory>"},
+    ]
+    shown = ask(running.url, running.key, "/apply-template", messages=messages)["prompt"]
+    assert shown.startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nI am Ada.<|im_end|>\n")
+    assert shown.endswith(
+        "<|im_start|>user\n<memory>\nUser: I am Ada.\n</memory>\n\nWho am I?<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert shown.count("<memory>") == 1
 
 
 def test_the_window_is_as_wide_as_asked_for(model: str) -> None:

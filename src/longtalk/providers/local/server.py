@@ -31,14 +31,20 @@ _TEMPLATE = """\
 {%- endif -%}
 {{- '<|im_end|>\\n' -}}
 {%- for message in messages -%}
-{%- if message['role'] == 'tool' -%}
-{{- '<|im_start|>user\\nThe function returned:\\n' + (message['content'] or '') -}}
-{%- if loop.last or messages[loop.index0 + 1]['role'] != 'tool' -%}
+{%- set text = message['content'] or '' -%}
+{%- set next = {} if loop.last else messages[loop.index0 + 1] -%}
+{%- set before = messages[loop.index0 - 1] if loop.index0 else {} -%}
+{%- if message['role'] == 'user' and text.startswith('<memory>') and before['role'] == 'user' -%}
+{%- elif message['role'] == 'user' and next['role'] == 'user' and (next['content'] or '').startswith('<memory>') -%}
+{{- '<|im_start|>user\\n' + next['content'] + '\\n\\n' + text + '<|im_end|>\\n' -}}
+{%- elif message['role'] == 'tool' -%}
+{{- '<|im_start|>user\\nThe function returned:\\n' + text -}}
+{%- if next['role'] != 'tool' -%}
 {{- '\\n\\nAnswer my question with it, in plain words.' -}}
 {%- endif -%}
 {{- '<|im_end|>\\n' -}}
 {%- elif not (loop.first and message['role'] == 'system') -%}
-{{- '<|im_start|>' + message['role'] + '\\n' + (message['content'] or '') -}}
+{{- '<|im_start|>' + message['role'] + '\\n' + text -}}
 {%- for call in message['tool_calls'] or [] -%}
 {%- set given = call['function']['arguments'] -%}
 {{- '```json\\n{"name": "' + call['function']['name'] + '", "arguments": ' -}}
@@ -55,7 +61,8 @@ _TEMPLATE = """\
 Tools are described as these models have learned it, except that a call is a fenced block of JSON: that is what they
 write, whatever else is asked for, and llama.cpp reads the calls by this template. The line would keep the smaller model
 from calling anything, so requests with tools are without it. After a result, the models call again unless they are
-asked to answer.
+asked to answer. What memory adds after a message (recalled text, new lines of the brief) is shown before it: small
+models take whatever comes last for the question.
 """
 
 
