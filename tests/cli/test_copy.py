@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from longtalk import Archive, Conversation, InputError
-from longtalk.cli.output import reword_error
+from longtalk.cli.output import ProgressCounter, reword_error
 from longtalk.cli.service_flags import commands
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import Terminal, make_app, store_at
@@ -171,6 +173,14 @@ def test_a_terminal_shows_a_count_while_copying(tmp_path: Path, environment: dic
     assert terminal.exit_code() == 0
     terminal.close()
     assert "30 conversations, 90 entries" in terminal.screen
+
+
+def test_the_count_has_its_rate_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter, unknown = ProgressCounter(90, "conversation"), ProgressCounter(None, "conversation")
+    for each in (counter, unknown):
+        monkeypatch.setattr(each, "_started", time.monotonic() - 10)
+    assert re.fullmatch(r"30 of 90 conversations, 3\.0 a second, 0:(19|20|21) left", counter._describe(30))
+    assert re.fullmatch(r"2,0\d\d conversations, 20\d a second", unknown._describe(2_050))
 
 
 # Owners

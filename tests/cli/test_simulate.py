@@ -395,7 +395,19 @@ def test_a_plot_is_written_as_svg_and_not_overwritten(file: Path, tmp_path: Path
     assert "already exists" in str(run(*given).exception)
     assert run(*given, "--force", "-m", "anthropic:claude-sonnet-5").exit_code == 0
     assert "anthropic:claude-sonnet-5 KeepAll()" in picture.read_text()
-    assert "must end in .svg" in str(run(file, "--plot", tmp_path / "tokens.png").exception)
+    assert "must end in .svg or .png" in str(run(file, "--plot", tmp_path / "tokens.gif").exception)
+
+
+def test_a_plot_is_written_as_png(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture = tmp_path / "tokens.png"
+    given = (file, "-m", CHEAP, "-p", "KeepAll()", "--plot", picture)
+    assert run(*given).exit_code == 0
+    data = picture.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    assert int.from_bytes(data[16:20], "big") == 1_620
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    assert "longtalk[plot]" in str(run(*given, "--force").exception)
+    assert picture.read_bytes() == data
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def stats(**options: Any) -> None:
     "Default: a selection.",
 )
 @click.option("-s", "--system", help="The system text of the conversation. It is not stored, so pass it.")
-@click.option("--plot", "plot_file", metavar="FILE.svg", help="Also draw the tokens of each request as a picture.")
+@click.option("--plot", "plot_file", metavar="FILE", help="Also draw the tokens of each request, as .svg or .png.")
 @click.option("--force", is_flag=True, help="Overwrite an existing picture.")
 @table_options
 @store_options
@@ -200,6 +200,7 @@ def simulate(policies: tuple[str, ...], **options: Any) -> None:
     longtalk simulate lesson-7
     longtalk simulate messages.json -m anthropic:claude-sonnet-5 -p 'KeepLast(6)' -p 'Economy()'
     longtalk simulate lesson-7 --plot tokens.svg
+    longtalk simulate lesson-7 --plot tokens.png
     longtalk simulate ada.talk --json | jq .totals
     """
     parsed = parse_policies(*policies)

@@ -12,10 +12,11 @@ from longtalk._sync.archive.archive import Archive
 from longtalk.archive.archive import Format
 from longtalk.cli.files import refuse_existing, write_file
 from longtalk.cli.filters import Filter
-from longtalk.cli.output import print_note, print_text
+from longtalk.cli.output import ProgressCounter, print_note, print_text
 from longtalk.cli.store import choose_branch, find_conversation, name_owner, open_archive
 from longtalk.errors import InputError
 from longtalk.stores.base import ConversationInfo
+from longtalk.transfer.conversation_export import ConversationExport
 
 
 def run(
@@ -58,7 +59,12 @@ def _detect_format(output: str | None) -> Format:
 def _export_all(archive: Archive, format: Format, wanted: Filter) -> bytes:  # noqa: A002
     from longtalk.transfer.json_export import to_json, to_jsonl
 
-    talks = [archive.talk(each.id) for each in _list_all(archive, wanted)]
+    found = _list_all(archive, wanted)
+    talks: list[ConversationExport] = []
+    with ProgressCounter(len(found), "conversation") as progress:
+        for each in found:
+            talks.append(archive.talk(each.id))
+            progress(len(talks))
     return to_json(talks) if format == "json" else to_jsonl(talks)
 
 

@@ -115,18 +115,30 @@ def _escape_for(out: TextIO, text: str) -> str:
 
 
 class ProgressCounter:
-    """A progress counter on standard error. It appears only on a terminal and is erased at the end."""
+    """A progress counter with its rate on standard error. It appears only on a terminal and is erased at the end."""
 
     def __init__(self, total: int | None, noun: str) -> None:
-        self._total_text = "" if total is None else f" of {total:,}"
+        self._total = total
         self._noun = noun
+        self._started = time.monotonic()
         self._is_terminal = sys.stderr.isatty()
         self._next = 0.0
 
     def __call__(self, done: int) -> None:
         if self._is_terminal and time.monotonic() >= self._next:
             self._next = time.monotonic() + 0.1
-            print(f"\r{done:,}{self._total_text} {self._noun}s", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{self._describe(done)}", end="", file=sys.stderr, flush=True)
+
+    def _describe(self, done: int) -> str:
+        """Return the count, from the second second on with the rate and, if the total is known, the time left."""
+        text = f"{done:,}{'' if self._total is None else f' of {self._total:,}'} {self._noun}s"
+        elapsed = time.monotonic() - self._started
+        if elapsed < 1 or not done:
+            return text
+        rate = done / elapsed
+        text += f", {rate:,.0f} a second" if rate >= 10 else f", {rate:.1f} a second"
+        left = None if self._total is None else round(max(0, self._total - done) / rate)
+        return text if left is None else f"{text}, {left // 60}:{left % 60:02d} left"
 
     def __enter__(self) -> ProgressCounter:
         return self

@@ -63,8 +63,8 @@ def run(
 ) -> None:
     """Simulate a conversation under each policy, and print what each policy would have sent and cost."""
     if plot_file is not None:
-        if not plot_file.endswith(".svg"):
-            raise InputError(f"--plot writes SVG only, so {plot_file!r} must end in .svg.")
+        if not plot_file.endswith((".svg", ".png")):
+            raise InputError(f"--plot writes SVG or PNG, so {plot_file!r} must end in .svg or .png.")
         refuse_existing(Path(plot_file), force=force)
     recorded = transcript_of(_load_conversation(store, owner, transcript), branch=branch)
     simulated = [SimulatedModel.from_label(model) for model in models or choose_models(recorded)]
@@ -127,7 +127,7 @@ def describe_cheapest(names: Sequence[str], results: Sequence[SimulatedRun]) -> 
 
 
 def _write_plot(path: Path, names: Sequence[str], results: Sequence[SimulatedRun]) -> None:
-    from longtalk.simulation.chart import to_svg
+    from longtalk.simulation.chart import to_png, to_svg
 
     is_one = len(results) == len(names)
     series = [
@@ -135,7 +135,8 @@ def _write_plot(path: Path, names: Sequence[str], results: Sequence[SimulatedRun
         for i, result in enumerate(results)
     ]
     title = "Tokens of each request, from first to last"
-    write_file(path, to_svg(f"{title}: {results[0].model}" if is_one else title, series).encode())
+    picture = to_svg(f"{title}: {results[0].model}" if is_one else title, series)
+    write_file(path, to_png(picture) if path.suffix == ".png" else picture.encode())
     print_note(f"Wrote {display_name(str(path))}.")
 
 

@@ -1,9 +1,11 @@
-"""Draw simulated runs as an SVG picture: the tokens of each request, a line for each policy."""
+"""Draw simulated runs as a picture in SVG or PNG: the tokens of each request, a line for each policy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+
+from longtalk.errors import MissingExtra
 
 _COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e")
 _WIDTH, _HEIGHT, _LEFT, _TOP, _LEGEND = 720, 320, 70, 40, 22
@@ -15,7 +17,7 @@ def to_svg(title: str, series: Sequence[tuple[str, Sequence[int]]]) -> str:
     height = _TOP + _HEIGHT + 40 + _LEGEND * len(series)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 20} {height}" '
-        'font-family="sans-serif" font-size="13">',
+        'font-family="DejaVu Sans, Arial, sans-serif" font-size="13">',
         f'<rect width="100%" height="100%" fill="#fff"/><text x="{_LEFT}" y="22">{escape(title)}</text>',
     ]
     for quarter in range(5):
@@ -33,3 +35,12 @@ def to_svg(title: str, series: Sequence[tuple[str, Sequence[int]]]) -> str:
         lines.append(f'<path d="M{_LEFT} {y - 4}h24" stroke="{colour}" stroke-width="4"/>')
         lines.append(f'<text x="{_LEFT + 34}" y="{y}">{escape(name)}</text>')
     return "\n".join([*lines, "</svg>", ""])
+
+
+def to_png(svg: str) -> bytes:
+    """Return a picture in SVG as PNG, twice as large. Raise `MissingExtra` if `resvg_py` is not installed."""
+    try:
+        from resvg_py import svg_to_bytes
+    except ImportError:
+        raise MissingExtra("A picture in PNG needs resvg-py: pip install 'longtalk[plot]'.") from None
+    return bytes(svg_to_bytes(svg_string=svg, zoom=2))
