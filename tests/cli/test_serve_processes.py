@@ -113,11 +113,12 @@ def read_until_text(program: Program) -> tuple[str, Iterator[Any]]:
     return first.response.id, stream
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_stream_that_is_open_at_sigterm_comes_to_its_end(
-    start: Start, loopback: Loopback, release: threading.Event
+    start: Start, loopback: Loopback, release: threading.Event, workers: int
 ) -> None:
     loopback.say(paused("One two three four.", release))
-    program = start()
+    program = start("--workers", str(workers))
     _, stream = read_until_text(program)
     program.process.send_signal(signal.SIGTERM)
     while True:
