@@ -10,6 +10,8 @@ from longtalk.events import Text
 from longtalk.notices import Notice
 from longtalk.reply import StoredReply
 
+_CUT = {"length": "cut off by the length limit", "filtered": "cut off by the provider's filter"}
+
 
 def print_stream(stream: Stream[StoredReply]) -> StoredReply:
     """Print the text of an answer as it arrives, and notices to standard error. Return the reply."""
@@ -27,18 +29,30 @@ def print_stream(stream: Stream[StoredReply]) -> StoredReply:
         if has_text:
             print(flush=True)
         raise
-    message = stream.reply.message
-    if not has_text and message is not None and message.refusal:
-        print_text(message.refusal, end="")
+    if not has_text:
+        print_text(get_refusal(stream.reply), end="")
     print(flush=True)
     return stream.reply
 
 
-def format_usage(reply: StoredReply) -> str:
-    """Return one line on the tokens of a turn, and on an answer that was cut off."""
+def get_refusal(reply: StoredReply) -> str:
+    """Return why the model refused to answer; empty if it did not."""
+    return reply.message.refusal if reply.message is not None else ""
+
+
+def format_usage(reply: StoredReply, window: int | None = None) -> str:
+    """Return one line on the tokens and the cost of a turn, and on an answer that was cut off.
+
+    With `window`, the tokens that the model can take, the line has the share of it that the last request used.
+    """
     usage = reply.usage
-    counts = f"{usage.input} tokens sent, {usage.cached} of them cached, {usage.output} received"
-    cut = {"length": "cut off by the length limit", "filtered": "cut off by the provider's filter"}.get(
-        reply.finish_reason
-    )
-    return f"[{counts}{f'; {cut}' if cut else ''}]" if usage.input else f"[{cut or reply.finish_reason}]"
+    parts = []
+    if usage.input:
+        parts.append(f"{usage.input:,} tokens sent, {usage.cached:,} of them cached, {usage.output:,} received")
+    if reply.cost is not None:
+        parts.append(f"${reply.cost.total:.4f}")
+    if window and reply.context is not None and reply.context.tokens:
+        parts.append(f"{min(1.0, reply.context.tokens / window):.1%} of the window")
+    if reply.finish_reason in _CUT:
+        parts.append(_CUT[reply.finish_reason])
+    return f"[{'; '.join(parts) or reply.finish_reason}]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 
 import msgspec
 
@@ -44,6 +45,11 @@ def run(
         treated = [msgspec.structs.asdict(each) for each in runs]
         print_json({**msgspec.to_builtins(sent), "window": window, "runs": treated})
         return
+    print_context(sent, runs, window)
+
+
+def print_context(sent: Metrics, runs: Sequence[Run], window: int | None) -> None:
+    """Print the parts of a turn's last request, and what was done with each run of entries."""
     _print_parts(sent, window)
     if not sent.total:
         print_note("What this turn sent is not stored, as for imported conversations.")

@@ -10,7 +10,7 @@ import click
 
 from longtalk._sync.archive.archive import Archive
 from longtalk.archive.archive import Format
-from longtalk.cli.files import refuse_existing, write_file
+from longtalk.cli.files import display_name, refuse_existing, write_file
 from longtalk.cli.filters import Filter
 from longtalk.cli.output import ProgressCounter, print_note, print_text
 from longtalk.cli.store import choose_branch, find_conversation, name_owner, open_archive
@@ -39,15 +39,25 @@ def run(
         refuse_existing(path, force=force)
     with open_archive(store, owner, whole=id is None) as archive:
         if id is not None:
-            summary = find_conversation(archive, id)
-            page = archive.export(id, chosen, branch=choose_branch(summary, branch))
-            _write_output(page.encode("utf-8", "replace"), path)
+            _export_one(archive, id, chosen, choose_branch(find_conversation(archive, id), branch), path)
         elif chosen != "md":
             _write_output(_export_all(archive, chosen, wanted), path)
         elif path is None:
             raise InputError("Exporting all conversations as Markdown creates a file for each. Name a folder with -o.")
         else:
             _export_folder(archive, path, wanted, force=force)
+
+
+def export_conversation(archive: Archive, id: str, branch: str, output: str | None) -> None:  # noqa: A002
+    """Write a conversation to a new file, in the format that its suffix names, or print it as Markdown."""
+    path = Path(output) if output else None
+    if path is not None and os.path.lexists(path):
+        raise InputError(f"{display_name(str(path))} already exists: choose another name.")
+    _export_one(archive, id, _detect_format(output), branch, path)
+
+
+def _export_one(archive: Archive, id: str, chosen: Format, branch: str, path: Path | None) -> None:  # noqa: A002
+    _write_output(archive.export(id, chosen, branch=branch).encode("utf-8", "replace"), path)
 
 
 def _detect_format(output: str | None) -> Format:

@@ -7,8 +7,11 @@ printed as escapes (`\u001b`). In a file or a pipe, text is written unchanged.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import sys
+import textwrap
 import time
 from typing import Any, TextIO
 
@@ -38,8 +41,27 @@ _INVISIBLE = re.compile("[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\
 
 
 def print_note(text: str) -> None:
-    """Print a note to standard error."""
-    print(_escape_for(sys.stderr, text), file=sys.stderr, flush=True)
+    """Print a note to standard error. On a terminal that shows more than plain lines, it is wrapped between words."""
+    text = _escape_for(sys.stderr, text)
+    if sys.stderr.isatty() and can_move_cursor():
+        text = wrap(text, shutil.get_terminal_size().columns)
+    print(text, file=sys.stderr, flush=True)
+
+
+def can_move_cursor() -> bool:
+    """Return True if the terminal, if there is one, knows escape sequences."""
+    return os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+
+
+def wrap(text: str, width: int) -> str:
+    """Return a text whose lines are broken between words, so that none is longer than `width`."""
+    lines = text.split("\n")
+    return "\n".join(
+        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False, drop_whitespace=True)
+        if len(line) > width and not line.startswith(" ")
+        else line
+        for line in lines
+    )
 
 
 def print_error(problem: Exception) -> None:

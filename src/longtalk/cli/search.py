@@ -48,13 +48,15 @@ def run(
         for hit in found:
             print_json(msgspec.to_builtins(hit))
     elif found:
-        _print_hits(found, _compile_pattern(words))
+        print_hits(found, words)
     if not found:
         print_note("No matches.")
         raise SystemExit(1)
 
 
-def _print_hits(found: Sequence[SearchHit], pattern: re.Pattern[str] | None) -> None:
+def print_hits(found: Sequence[SearchHit], words: Sequence[str]) -> None:
+    """Print entries that match the words, each with an excerpt around its first match."""
+    pattern = _compile_pattern(words)
     heads = [(hit.conversation, hit.entry, hit.role, format_time(hit.at)) for hit in found]
     room = max(20, shutil.get_terminal_size().columns)
     # On a narrow terminal, the match is near the beginning of the line, so that it is not cut off.

@@ -12,23 +12,45 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from longtalk._sync.archive.archive import Archive
 from longtalk._sync.conversation.conversation import Conversation
 from longtalk._sync.providers.factory import connect
 from longtalk.branches.settings import Settings
 from longtalk.cli.output import print_note
-from longtalk.cli.store import describe_location, open_archive
+from longtalk.cli.store import choose_branch, describe_location, find_conversation, open_archive
+from longtalk.cli.tty import read_lines
 from longtalk.errors import InputError, NotFound
 from longtalk.policies import KeepAll, Policy
 from longtalk.policies.notation import parse_policy
 from longtalk.providers.base import Provider
 from longtalk.service.settings import ModelSettings, load_credentials, load_settings
 from longtalk.service.settings import Settings as ServiceSettings
-from longtalk.stores.base import Commit, HeadMoved
+from longtalk.stores.base import MAIN, Commit, HeadMoved
 from longtalk.stores.leases import is_free
 from longtalk.transcript.transcript import now
+
+
+class Choices(NamedTuple):
+    """What the command line says about how a conversation is held. None: as it was last held, else the default."""
+
+    model: str | None = None
+    base_url: str | None = None
+    policy: Policy | None = None
+    system: str | None = None
+
+
+class Held(NamedTuple):
+    """How a conversation is held: by which model, and with what."""
+
+    model: str
+    base_url: str | None
+    policy: Policy
+    options: Mapping[str, Any]
+    system: str | None
+    is_default: bool
+    """Whether the small local model is used because nothing else was chosen, ever."""
 
 
 @contextlib.contextmanager
@@ -42,6 +64,7 @@ def open_session(
     system: str | None,
     base_url: str | None,
     policy: Policy | None,
+    branch: str | None = None,
     stem: str = "chat",
 ) -> Iterator[ChatSession]:
     """Open the conversation that a command continues or starts, and close its store and its provider at the end.
@@ -50,49 +73,78 @@ def open_session(
     """
     with contextlib.ExitStack() as stack:
         settings = load_settings()
+        choices = Choices(model, base_url, policy, system)
         if model is not None:
-            _check_local_model(_find_model(settings, model).model)
+            _check_local_model(find_model_settings(settings, model).model)
         archive = stack.enter_context(open_archive(store, owner, make=True))
-        held = None if new else _find_settings(archive, id)
-        if model is None and held is not None:
-            if held.own_address and base_url is None:
-                raise InputError(
-                    f"The last turn used {held.model} at an address of its own: pass --base-url again, or -m."
-                )
-            chosen = ModelSettings(held.model)
-        else:
-            chosen = _find_model(settings, model or settings.default_model)
-        _check_local_model(chosen.model)
-        api_key = load_credentials().get(chosen.model.partition(":")[0])
-        connected = connect(chosen.model, base_url=base_url or chosen.base_url, api_key=api_key)
-        provider = stack.enter_context(contextlib.closing(connected))
-        if policy is None and chosen.policy:
-            policy = parse_policy(chosen.policy)
-        if policy is None and held is not None and held.policy is None:
-            raise InputError(f"The policy {held.policy_text} can't be restored: pass --policy.")
-        policy = policy or (held.policy if held is not None else None) or parse_policy(settings.policy)
-        if system is None and chosen.system:
-            system = chosen.system
-        elif system is None and held is not None:
-            system = held.system
-            if held.is_system_missing:
-                print_note("The system text of the last turn is not stored: pass it with -s to use it again.")
-        options = held.options if held is not None and held.model == provider.label else chosen.options
+        held = None if new else _find_settings(archive, id, branch)
+        resolved = _resolve(settings, choices, held)
+        provider, options = _connect(stack, resolved, held)
         if store is None:
             _mention_old_file(archive)
-        session = ChatSession(archive, provider, id, new=new, policy=policy, options=options, stem=stem)
-        session.system = system
-        session.is_default_model = chosen.model == "local" and model is None and held is None
+        session = ChatSession(
+            archive, provider, id, new=new, policy=resolved.policy, options=options, stem=stem, branch=branch
+        )
+        session.system, session.is_default_model = resolved.system, resolved.is_default
+        session.held, session.stack = resolved, stack
         yield session
 
 
-def _find_model(settings: ServiceSettings, name: str) -> ModelSettings:
+def _resolve(settings: ServiceSettings, choices: Choices, held: Settings | None) -> Held:
+    """Return how a conversation is to be held, given how it was held in its last turn."""
+    model, base_url, policy, system = choices
+    if model is None and held is not None:
+        if held.own_address and base_url is None:
+            raise InputError(f"The last turn used {held.model} at an address of its own: pass --base-url again, or -m.")
+        chosen = ModelSettings(held.model)
+    else:
+        chosen = find_model_settings(settings, model or settings.default_model)
+    if policy is None and chosen.policy:
+        policy = parse_policy(chosen.policy)
+    if policy is None and held is not None and held.policy is None:
+        raise InputError(f"The policy {held.policy_text} can't be restored: pass --policy.")
+    policy = policy or (held.policy if held is not None else None) or parse_policy(settings.policy)
+    if system is None and chosen.system:
+        system = chosen.system
+    elif system is None and held is not None:
+        system = held.system
+        if held.is_system_missing:
+            print_note("The system text of the last turn is not stored: pass it with -s to use it again.")
+    return Held(
+        model=chosen.model,
+        base_url=base_url or chosen.base_url,
+        policy=policy,
+        options=chosen.options,
+        system=system,
+        is_default=chosen.model == "local" and model is None and held is None,
+    )
+
+
+def _connect(
+    stack: contextlib.ExitStack, held: Held, before: Settings | None = None
+) -> tuple[Provider, Mapping[str, Any]]:
+    """Return the provider of a model, which is closed with the stack, and the options of its requests.
+
+    These are the options of the last turn if the same model answered.
+    """
+    _check_local_model(held.model)
+    api_key = load_credentials().get(held.model.partition(":")[0])
+    connected = connect(held.model, base_url=held.base_url, api_key=api_key)
+    provider = stack.enter_context(contextlib.closing(connected))
+    return provider, before.options if before is not None and before.model == provider.label else held.options
+
+
+def find_model_settings(settings: ServiceSettings, name: str) -> ModelSettings:
     """Return the model that a name means: one of the settings, or `provider:model` itself."""
     return settings.models.get(name, ModelSettings(name))
 
 
 class ChatSession:
     """The conversation that the chat continues. A new conversation is stored only when its first message is sent."""
+
+    held: Held
+    stack: contextlib.ExitStack
+    """What is closed when the command ends."""
 
     def __init__(
         self,
@@ -104,24 +156,27 @@ class ChatSession:
         policy: Policy = KeepAll(),  # noqa: B008
         options: Mapping[str, Any] | None = None,
         stem: str = "chat",
+        branch: str | None = None,
     ) -> None:
         self.system: str | None = None
         self.is_default_model = False
         """Whether the small local model is used because nothing else was chosen, ever."""
+        self.archive = archive
+        self.policy = policy
         self._stem = stem
         self._was_created = False
-        self._archive = archive
         self._options = options
-        self._policy = policy
         self._provider = provider
         self._is_named = id is not None
-        if id is not None:
-            self._enter(id)
-            self.is_new = archive.store.info(archive.owner, id) is None
-            return
-        found = [] if new else archive.conversations(limit=1)
-        self._enter(found[0].id if found else self._new_id())
-        self.is_new = not found
+        found = [] if new or id is not None else archive.conversations(limit=1)
+        info = found[0] if found else archive.store.info(archive.owner, id) if id is not None else None
+        # Another program may create a conversation under the id that is chosen here.
+        self.is_new = info is None
+        if branch is not None:
+            branch = choose_branch(find_conversation(archive, info.id if info is not None else id or ""), branch)
+        elif info is not None:
+            branch = choose_branch(info, None)
+        self._enter(info.id if info is not None else id if id is not None else self._new_id(), branch or MAIN)
 
     @property
     def provider(self) -> Provider:
@@ -131,34 +186,81 @@ class ChatSession:
     def id(self) -> str:
         return self.talk.id
 
-    def _enter(self, id: str) -> None:  # noqa: A002
-        archive = self._archive
+    @property
+    def window(self) -> int | None:
+        """The number of tokens that the model can take; None if unknown."""
+        return self._provider.capabilities.window
+
+    def _enter(self, id: str, branch: str = MAIN) -> None:  # noqa: A002
+        archive = self.archive
         self.talk = Conversation(
             id,
             model=self._provider,
             owner=archive.owner,
             store=archive.store,
-            policy=self._policy,
+            branch=branch,
+            policy=self.policy,
             options=self._options,
         )
+
+    def open(self, id: str) -> None:  # noqa: A002
+        """Continue another stored conversation, as it was last held."""
+        info = find_conversation(self.archive, id)
+        branch = choose_branch(info, None)
+        stored = self.archive.settings(id, branch=branch)
+        self._hold(_resolve(load_settings(), Choices(), stored), stored)
+        self._is_named, self.is_new, self._was_created = True, False, False
+        self._enter(id, branch)
+
+    def open_branch(self, branch: str) -> None:
+        """Continue on another branch of the conversation."""
+        self._enter(self.id, branch)
+
+    def change_model(self, name: str) -> None:
+        """Let another model answer from now on. Policy and system text are those of its settings, or stay."""
+        chosen = find_model_settings(load_settings(), name)
+        # Models of one server have its address in common.
+        same = chosen.model.partition(":")[0] == self.held.model.partition(":")[0]
+        self._hold(
+            self.held._replace(
+                model=chosen.model,
+                base_url=chosen.base_url or (self.held.base_url if same else None),
+                policy=parse_policy(chosen.policy) if chosen.policy else self.policy,
+                options=chosen.options,
+                system=chosen.system or self.system,
+            )
+        )
+        self._enter(self.id, self.talk.branch)
+
+    def change_policy(self, policy: Policy) -> None:
+        """Send what another policy keeps from now on."""
+        self.policy = policy
+        self._enter(self.id, self.talk.branch)
+
+    def _hold(self, held: Held, before: Settings | None = None) -> None:
+        self._provider, self._options = _connect(self.stack, held, before)
+        self.held, self.policy, self.system = held, held.policy, held.system
 
     def _new_id(self) -> str:
         """Return an unused conversation id that contains the current time."""
         stem = time.strftime(f"{self._stem}-%Y%m%d-%H%M%S")
         names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
-        return next(name for name in names if self._archive.store.info(self._archive.owner, name) is None)
+        return next(name for name in names if self.archive.store.info(self.archive.owner, name) is None)
 
-    def start_new(self) -> None:
-        """Switch to a new conversation."""
-        self._is_named, self.is_new = False, True
-        self._enter(self._new_id())
+    def start_new(self, id: str | None = None) -> None:  # noqa: A002
+        """Switch to a new conversation. Raise `InputError` if there is one with this id."""
+        if id is not None and self.archive.store.info(self.archive.owner, id) is not None:
+            raise InputError(f"There is a conversation {id!r} already: choose another name, or /open it.")
+        self.delete_if_failed()
+        self._is_named, self.is_new, self._was_created = id is not None, True, False
+        self._enter(id or self._new_id())
 
     def ensure_stored(self) -> Conversation:
         """Create the conversation in the store if it is new, and return it."""
         while self.is_new:
             try:
                 commit = Commit(branch=self.talk.branch, expect=0, at=now())
-                self._archive.store.write(self._archive.owner, self.id, commit)
+                self.archive.store.write(self.archive.owner, self.id, commit)
             except HeadMoved:
                 # Another process has just created a conversation with this id.
                 if not self._is_named:
@@ -173,22 +275,29 @@ class ChatSession:
     def delete_without_answer(self) -> None:
         """Delete the conversation if it was created here and has no answer, not even a part of one."""
         if self._was_created and all(entry.role == "user" for entry in self.talk.history()):
-            self._archive.delete(self.id)
+            self.archive.delete(self.id)
+
+    def delete_if_failed(self) -> None:
+        """Delete the conversation if it was created here and its first message failed."""
+        head = None if self.is_new else self.archive.store.head(self.archive.owner, self.id, self.talk.branch)
+        if head is not None and head.turn is not None and head.turn.status == "failed":
+            self.delete_without_answer()
 
     def is_unanswered(self) -> bool:
         """Return True if the last turn failed or was interrupted, and no process is still running it."""
-        owner = self._archive.owner
-        head = self._archive.store.head(owner, self.id, self.talk.branch)
+        owner = self.archive.owner
+        head = self.archive.store.head(owner, self.id, self.talk.branch)
         if head is None or head.turn is None or head.turn.status == "complete":
             return False
         return is_free(head, owner, self.id)
 
 
-def _find_settings(archive: Archive, id: str | None) -> Settings | None:  # noqa: A002
+def _find_settings(archive: Archive, id: str | None, branch: str | None) -> Settings | None:  # noqa: A002
     """Return how the conversation to continue was last held; None if it is new, or if that is not stored."""
     found = [each.id for each in archive.conversations(limit=1)] if id is None else [id]
-    with contextlib.suppress(NotFound):
-        return archive.settings(found[0]) if found else None
+    info = archive.store.info(archive.owner, found[0]) if found else None
+    with contextlib.suppress(NotFound, InputError):
+        return archive.settings(info.id, branch=choose_branch(info, branch)) if info is not None else None
     return None
 
 
@@ -235,7 +344,8 @@ def _confirm_download(name: str) -> None:
     question = (
         f"Download it (y), take {small.title} ({small.size / 1e6:.0f} MB, but it mixes things up) (s), or stop (n)?"
     )
-    answer = click.prompt(question, type=choice, default="y", show_choices=False, err=True)
+    with read_lines():
+        answer = click.prompt(question, type=choice, default="y", show_choices=False, err=True)
     if answer == "n":
         raise SystemExit(0)
     if answer == "s":

@@ -66,6 +66,7 @@ def ask(question: tuple[str, ...], policy: str | None, **options: Any) -> None:
 @commands.command()
 @click.argument("id", required=False)
 @click.option("--new", is_flag=True, help="Start a new conversation.")
+@click.option("-b", "--branch", help="Continue this branch of the conversation. Default: the main branch.")
 @_MODEL
 @_SYSTEM
 @_POLICY
@@ -85,10 +86,12 @@ def chat(new: bool, policy: str | None, **options: Any) -> None:
     echo "What is a fugue?" | longtalk chat --new
     longtalk chat --new --lines < questions.txt
     """
-    from longtalk.cli.chat import run
+    from longtalk.cli.chat.loop import run
 
     if new and options["id"] is not None:
         raise click.UsageError("Use either an ID or --new, not both.")
+    if new and options["branch"] is not None:
+        raise click.UsageError("Use either --branch or --new, not both.")
     run(new=new, policy=parse_policies(policy)[0] if policy else None, **options)
 
 

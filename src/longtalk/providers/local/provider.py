@@ -6,7 +6,7 @@ Requests are then sent to the engine over HTTP.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from longtalk._util.concurrency import run_in_thread, run_shielded
 from longtalk.providers.http.provider import AsyncHTTP
 from longtalk.providers.local.catalog import find_model
+from longtalk.providers.local.progress import ask_for_progress, read_progress
 from longtalk.providers.redaction import Redactor
 from longtalk.providers.registry import ResolvedModel
 
@@ -39,6 +40,8 @@ class AsyncLocal:
         self.defaults: Mapping[str, Any] = (
             {"max_tokens": built_in.max_tokens, "temperature": 0} if built_in is not None else {}
         )
+        self.on_progress: Callable[[int, int], None] | None = None
+        """Called while the model reads a prompt that is streamed, with the tokens read so far and those in all."""
         self._line = built_in.line if built_in is not None else ""
         self._resolved = resolved
         self._timeout = timeout
@@ -54,10 +57,15 @@ class AsyncLocal:
         return await (await self._connect()).send(body)
 
     async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
-        events = (await self._connect()).stream(body)
+        report = self.on_progress
+        events = (await self._connect()).stream(body if report is None else ask_for_progress(body))
         try:
             async for data in events:
-                yield data
+                progress = read_progress(data) if report is not None else None
+                if report is None or progress is None:
+                    yield data
+                else:
+                    report(*progress)
         finally:
             # Otherwise the engine would finish an answer that is no longer read before it starts the next one.
             await run_shielded(events.aclose)

@@ -7,7 +7,7 @@ Requests are then sent to the engine over HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from longtalk._sync._util.concurrency import run_in_thread, run_shielded
 from longtalk._sync.providers.http.provider import HTTP
 from longtalk.providers.local.catalog import find_model
+from longtalk.providers.local.progress import ask_for_progress, read_progress
 from longtalk.providers.redaction import Redactor
 from longtalk.providers.registry import ResolvedModel
 
@@ -40,6 +41,8 @@ class Local:
         self.defaults: Mapping[str, Any] = (
             {"max_tokens": built_in.max_tokens, "temperature": 0} if built_in is not None else {}
         )
+        self.on_progress: Callable[[int, int], None] | None = None
+        """Called while the model reads a prompt that is streamed, with the tokens read so far and those in all."""
         self._line = built_in.line if built_in is not None else ""
         self._resolved = resolved
         self._timeout = timeout
@@ -55,10 +58,15 @@ class Local:
         return (self._connect()).send(body)
 
     def stream(self, body: bytes) -> Generator[bytes, None, None]:
-        events = (self._connect()).stream(body)
+        report = self.on_progress
+        events = (self._connect()).stream(body if report is None else ask_for_progress(body))
         try:
             for data in events:
-                yield data
+                progress = read_progress(data) if report is not None else None
+                if report is None or progress is None:
+                    yield data
+                else:
+                    report(*progress)
         finally:
             # Otherwise the engine would finish an answer that is no longer read before it starts the next one.
             run_shielded(events.close)

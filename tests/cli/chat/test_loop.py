@@ -256,8 +256,8 @@ def test_an_answer_that_failed_can_be_asked_for_again(
 ) -> None:
     arguments = at(loopback, "--store", store)
     refusal = Answer(b'{"error":{"message":"not today"}}', status=400)
-    loopback.say(refusal, refusal, streamed("One."))
-    first = longtalk(*arguments, said="/again\na\n", environment=environment)
+    loopback.say(streamed("Hi."), refusal, refusal, streamed("One."))
+    first = longtalk(*arguments, said="/again\nHello!\na\n", environment=environment)
     assert first.returncode == 1
     assert "There are no messages yet." in first.stderr
     assert first.stderr.count(HINT) == 1
@@ -266,8 +266,22 @@ def test_an_answer_that_failed_can_be_asked_for_again(
     assert (second.returncode, second.stdout) == (0, "One.\n")
     assert second.stderr.count(HINT) == 2
     assert "The last message has an answer" in second.stderr
-    assert sent(loopback) == ["a"]
+    assert sent(loopback) == ["Hello!", "Hi.", "a"]
     assert HINT not in longtalk(*arguments, said="/quit\n", environment=environment).stderr
+
+
+def test_a_first_message_that_failed_leaves_no_conversation(
+    loopback: Loopback, environment: dict[str, str], store: str
+) -> None:
+    refusal = Answer(b'{"error":{"message":"not today"}}', status=400)
+    loopback.say(refusal, refusal, streamed("One."), refusal)
+    arguments = at(loopback, "--store", store)
+    failed = longtalk(*arguments, said="a\n/again\n", environment=environment)
+    assert (failed.returncode, failed.stderr.count(HINT)) == (1, 2)
+    assert "This store has no conversations" in longtalk(*SHOW, store, environment=environment).stderr
+    answered = longtalk(*arguments, said="b\nc\n", environment=environment)
+    assert (answered.returncode, answered.stdout) == (1, "One.\n")
+    assert marks(store) == [*WHOLE, ("user", "")]
 
 
 def test_half_an_answer_can_be_asked_for_again_and_stays_on_a_branch(
@@ -329,12 +343,15 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_not_the_program(
     person = Terminal(at(loopback, "--store", store), environment)
     person.wait_for("> ")
     person.type("/help\n")
-    person.wait_for("Ctrl-C    stop the answer")
+    person.wait_for("Ctrl-C  +stop the answer")
     person.type("/dance\n")
-    person.wait_for(r"Unknown command /dance\. To send the line as a message, put a space before the slash\.")
-    person.wait_for("/again    retry")
-    person.type("/new one\n")
-    person.wait_for("/new takes no arguments")
+    person.wait_for(r"Unknown command /dance\. /help lists the commands\. To send the line as a message")
+    person.type("/histroy\n")
+    person.wait_for(r"Unknown command /histroy\. Did you mean /history\?")
+    person.type("/undo one\n")
+    person.wait_for("/undo takes no arguments")
+    person.type("/note\n")
+    person.wait_for("Use: /note TEXT")
     person.type("Tell me a story.\n")
     person.wait_for("Once upo")
     person.type("\x03")
@@ -365,7 +382,7 @@ def test_a_new_conversation_leaves_the_old_one(loopback: Loopback, environment: 
     person.type("a\n")
     person.wait_for("One.")
     person.type("/new\n")
-    person.wait_for(r"Starting conversation chat-\S+\. To continue the previous one, run `longtalk chat chat-\S+`\.")
+    person.wait_for(r"Starting conversation chat-\S+\. To continue the previous one, use /open chat-\S+\.")
     person.type("b\n")
     person.wait_for("Two.")
     person.wait_for("> ")

@@ -1,0 +1,110 @@
+"""The loop of `longtalk chat`: read a message or a command, do what it says, until the input ends.
+
+Each message is stored before the model is called, and the answer when it is complete. Ctrl-C stops an answer, keeps the
+part that was received, and returns to the prompt. Answers are written to standard output, everything else to standard
+error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from typing import Any
+
+from longtalk.cli.chat import turns
+from longtalk.cli.chat.commands import COMMANDS, Chat, Leave, find_command, run_command, show_last_exchange
+from longtalk.cli.chat.plain import Plain, Screen
+from longtalk.cli.output import can_move_cursor, escape_line, print_error, print_note
+from longtalk.cli.session import ChatSession, exit_on_signals, open_session
+from longtalk.cli.store import describe_location
+from longtalk.errors import LongtalkError
+
+UNANSWERED = "(The last message has no complete answer. To ask for it again, type /again.)"
+
+_BETTER = (
+    "For better answers, use -m ollama:MODEL, -m local:/path/model.gguf, or -m openai-chat:MODEL with OPENAI_API_KEY."
+)
+
+
+def run(*, lines: bool, **choices: Any) -> None:
+    """Run the chat until the input ends. If the input is a pipe and its last message failed, exit with status 1.
+
+    `choices` are those of `open_session`. `lines` makes each line of a pipe a message; otherwise all of it is one.
+    """
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+    with exit_on_signals(), open_session(**choices) as session:
+        chat = Chat(session, _open_screen(session, lines=lines))
+        _greet(chat, choices["store"])
+        try:
+            failed = _talk(chat, commands=sys.stdin.isatty() or lines)
+        finally:
+            with contextlib.suppress(LongtalkError, OSError):
+                session.delete_if_failed()
+    if failed and not sys.stdin.isatty():
+        raise SystemExit(1)
+
+
+def _talk(chat: Chat, *, commands: bool) -> bool:
+    """Read messages and commands until the end. Return True if the last one failed."""
+    failed = False
+    while True:
+        before, failed = failed, False
+        try:
+            line = chat.screen.read()
+            if line is None:
+                return before
+            if commands and _is_command(line):
+                run_command(line, chat)
+            else:
+                turns.run_turn(chat.session, chat.screen, line.lstrip() if commands else line)
+        except Leave:
+            return before
+        except KeyboardInterrupt:
+            print_note("\n(stopped)")
+        except BrokenPipeError:
+            raise
+        except (LongtalkError, OSError) as problem:
+            failed = True
+            print_error(problem)
+            with contextlib.suppress(LongtalkError, OSError):
+                if chat.session.is_unanswered():
+                    print_note(UNANSWERED)
+
+
+def _is_command(line: str) -> bool:
+    """Return True if a line is a command: at a terminal by its form, in a pipe only if it is exactly one."""
+    return bool(find_command(line)) if sys.stdin.isatty() else line in COMMANDS
+
+
+def _open_screen(session: ChatSession, *, lines: bool) -> Screen:
+    if sys.stdin.isatty() and sys.stdout.isatty() and can_move_cursor():
+        # An installation without the extra `cli`, such as that of the service, may lack the parts of the full screen.
+        with contextlib.suppress(ImportError):
+            from longtalk.cli.chat.screen import FullScreen
+
+            return FullScreen(session)
+    return Plain(lines=lines)
+
+
+def _greet(chat: Chat, store: str | None) -> None:
+    session = chat.session
+    if session.is_default_model:
+        print_note(_describe_local_model())
+    verb = "Starting" if session.is_new else "Continuing"
+    location = describe_location(store)
+    print_note(f"{verb} conversation {escape_line(session.id)} in {location}. /help lists commands, /exit leaves.")
+    if not session.is_new and sys.stdin.isatty():
+        show_last_exchange(chat)
+    if session.is_unanswered():
+        print_note(UNANSWERED)
+
+
+def _describe_local_model() -> str:
+    """Return what a newcomer should know about the model that answers without any choice."""
+    from longtalk.providers.local.catalog import MODELS, choose_default
+
+    model = MODELS[choose_default()]
+    size = "very small" if model.name == "135m" else "small"
+    return f"Talking to {model.title} on this machine. It needs no key, but it is {size}. {_BETTER}"

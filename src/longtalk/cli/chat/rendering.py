@@ -1,0 +1,206 @@
+"""Answers as Markdown on a terminal, while they arrive.
+
+Blocks that are finished are printed once and stay in the scrollback. Only the last block, which may still grow, is
+drawn again and again, at the bottom of the terminal.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from itertools import pairwise
+from types import TracebackType
+from typing import ClassVar
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.segment import Segment, Segments
+from rich.spinner import Spinner
+from rich.style import Style
+from rich.syntax import Syntax
+from rich.text import Text
+
+from longtalk.cli.output import escape
+
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
+"""Shows everything that an answer has: HTML and definitions of links are text."""
+_REFRESH = 12
+"""How often the last block is drawn in a second."""
+_BAR = 24
+
+
+class _LeftHeading(Heading):
+    """A heading on the left, at every level."""
+
+    LEVEL_ALIGN: ClassVar = dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), "left")
+
+
+class _Code(CodeBlock):
+    """A code block between its fences, without padding and background, so that it can be copied."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        dim = console.get_style("dim")
+        name = "" if self.lexer_name == "text" else self.lexer_name
+        yield Text(f"```{name}", dim)
+        yield Syntax(
+            str(self.text).rstrip("\n"), self.lexer_name, theme="ansi_dark", background_color="default", word_wrap=True
+        )
+        yield Text("```", dim)
+
+
+class AnswerMarkdown(Markdown):
+    """Markdown in which line breaks and HTML stay as they were written."""
+
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "heading_open": _LeftHeading,
+        "fence": _Code,
+        "code_block": _Code,
+    }
+
+    def __init__(self, text: str) -> None:
+        super().__init__("", hyperlinks=False)
+        self.markup = text
+        self.parsed = list(_keep_line_breaks(_PARSER.parse(text)))
+
+
+def _keep_line_breaks(tokens: Iterable[Token]) -> Iterable[Token]:
+    for token in tokens:
+        for child in token.children or ():
+            if child.type == "softbreak":
+                child.type = "hardbreak"
+        yield token
+
+
+def render_markdown(console: Console, text: str) -> list[list[Segment]]:
+    """Return the lines of a text in Markdown, without empty ones at both ends.
+
+    Spaces at the ends of lines are left out: they would wrap when the terminal becomes narrower.
+    """
+    lines = console.render_lines(AnswerMarkdown(text), console.options.update(height=None), pad=False)
+    for line in lines:
+        while line and not line[-1].text.strip(" "):
+            line.pop()
+        if line and line[-1].text.endswith(" "):
+            line[-1] = line[-1]._replace(text=line[-1].text.rstrip(" "))
+    filled = [number for number, line in enumerate(lines) if line]
+    return lines[filled[0] : filled[-1] + 1] if filled else []
+
+
+def join_lines(lines: Iterable[list[Segment]]) -> list[Segment]:
+    """Return lines as the segments that a console prints."""
+    return [part for line in lines for part in (*line, Segment.line())]
+
+
+def split_blocks(text: str) -> tuple[list[str], str]:
+    """Return the finished blocks at the beginning of a text that still grows, and the rest.
+
+    A block is finished when a whole line of the next one is there: no later line can change it.
+    """
+    whole = text[: text.rfind("\n") + 1]
+    # Only these two characters end a line for the parser, which also replaces other ones.
+    starts = [token.map[0] for token in _PARSER.parse(whole) if token.level == 0 and token.nesting >= 0 and token.map]
+    if len(starts) < 2:
+        return [], text
+    lines = whole.split("\n")
+    bounds = [0, *starts[1:]]
+    blocks = ["\n".join(lines[start:stop]) for start, stop in pairwise(bounds)]
+    done = sum(len(line) + 1 for line in lines[: starts[-1]])
+    return blocks, text[done:]
+
+
+class AnswerView:
+    """An answer on a terminal, used as a context manager while it arrives."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._pending = ""
+        self._has_printed = False
+        self._started = time.monotonic()
+        self._spinner = Spinner("dots")
+        self._progress: tuple[int, int] | None = None
+        self._activity = ""
+        self._live = Live(
+            self, console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+        )
+        # All output is under one lock: with a thread of its own, `Live` draws between the parts of a print.
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, daemon=True)
+
+    def __enter__(self) -> AnswerView:
+        self._live.start()
+        self._ticker.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: object, __: TracebackType | None) -> None:
+        """Print the rest of the answer, also of one that was stopped."""
+        self._ended.set()
+        self._ticker.join()
+        self._live.stop()
+        rest, self._pending = self._pending, ""
+        if rest.strip():
+            self._print(rest)
+
+    def _tick(self) -> None:
+        while not self._ended.wait(1 / _REFRESH):
+            with self._lock:
+                self._live.refresh()
+
+    def add(self, text: str) -> None:
+        """Add the next piece of the answer's text."""
+        pending = self._pending + escape(text.replace("\r\n", "\n"))
+        blocks, pending = split_blocks(pending) if "\n" in text else ([], pending)
+        with self._lock:
+            self._activity, self._progress, self._pending = "", None, pending
+            for block in blocks:
+                self._print(block)
+
+    def note(self, text: str) -> None:
+        """Print a line about the turn above the part of the answer that still grows."""
+        with self._lock:
+            self._console.print(Text(escape(text), "dim"))
+
+    def report_activity(self, text: str) -> None:
+        """Show what the model is doing, until more text arrives."""
+        self._activity = escape(text, keep="")
+
+    def report_progress(self, done: int, total: int) -> None:
+        """Show how much of the prompt the model has read."""
+        self._progress = (done, total)
+
+    def _print(self, block: str) -> None:
+        if self._has_printed:
+            self._console.print()
+        self._has_printed = True
+        self._console.print(Segments(join_lines(render_markdown(self._console, block))))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield what may still change: the last lines of the block that grows, or a spinner with a clock."""
+        pending, room = self._pending, max(1, console.height - 2)
+        if pending.strip():
+            lines = render_markdown(console, pending)
+            if self._has_printed:
+                lines.insert(0, [])
+            yield from join_lines(lines[-room:])
+            if not self._activity:
+                return
+        if not self._has_printed or self._activity or not pending.strip():
+            yield self._describe_wait()
+
+    def _describe_wait(self) -> Text:
+        frame = self._spinner.render(time.monotonic())
+        wait = Text("", "dim").append_text(frame if isinstance(frame, Text) else Text(""))
+        wait.append(f" {time.monotonic() - self._started:.0f} s")
+        if self._activity:
+            wait.append(f"  {self._activity}")
+        elif self._progress is not None:
+            done, total = self._progress
+            filled = round(_BAR * done / max(1, total))
+            wait.append(f"  {'━' * filled}{'─' * (_BAR - filled)}  reading {done:,} of {total:,} tokens")
+        wait.stylize(Style(dim=True))
+        return wait

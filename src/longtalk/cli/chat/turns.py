@@ -1,0 +1,97 @@
+"""Turns of the chat: send a message, answer again, replace the last message, take it back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from longtalk._sync.branches.branch import Branch
+from longtalk._sync.branches.operations import branch_before
+from longtalk.archive.history import HistoryEntry
+from longtalk.cli.chat.plain import Screen
+from longtalk.cli.output import escape_line, print_note
+from longtalk.cli.session import ChatSession
+from longtalk.errors import Busy
+
+
+def run_turn(session: ChatSession, screen: Screen, message: str | None) -> None:
+    """Run a turn and show its answer. If the turn is interrupted, the store keeps the text received so far."""
+    talk, system = session.ensure_stored(), session.system
+    try:
+        screen.show_answer(session, talk.stream(message, system=system))
+    except Busy:
+        print_note("(waiting for another turn in this conversation)")
+        screen.show_answer(session, talk.stream(message, system=system, on_busy="wait"))
+
+
+def answer_again(session: ChatSession, screen: Screen) -> None:
+    """Let the model finish an answer that failed or was interrupted. A partial answer is moved to another branch."""
+    if session.is_unanswered():
+        _answer_last(session, screen, "The partial answer")
+    elif session.is_new:
+        print_note("There are no messages yet.")
+    else:
+        print_note("The last message has an answer, or its turn is running. For another answer, use /retry.")
+
+
+def retry(session: ChatSession, screen: Screen) -> None:
+    """Let the model answer the last message again. The answer so far is moved to another branch."""
+    if _find_last_message(session.talk.history()) is None:
+        print_note("There are no messages yet.")
+    else:
+        _answer_last(session, screen, "The answer so far")
+
+
+def _answer_last(session: ChatSession, screen: Screen, what: str) -> None:
+    entries = session.talk.history()
+    last = entries[-1] if entries else None
+    # Finished tool calls of an interrupted turn are not repeated.
+    starts = [i for i, each in enumerate(entries) if each.role == "user"]
+    if last is not None and last.status == "complete":
+        position = starts[-1]
+    else:
+        position = max((i for i, each in enumerate(entries) if each.role != "assistant"), default=0)
+    if last is not None and position < len(entries) - 1 and last.status != "running":
+        branch = session.talk.rewind(entries[position].id)
+        print_note(f"({what} is now on branch {escape_line(branch)}.)")
+    run_turn(session, screen, None)
+
+
+def get_last_message(session: ChatSession) -> str:
+    """Return the text of the last message; empty if there is none."""
+    entries = session.talk.history()
+    position = _find_last_message(entries)
+    return "" if position is None else entries[position].text
+
+
+def edit(session: ChatSession, screen: Screen, message: str) -> None:
+    """Replace the last message, and let the model answer the new one. Another branch keeps the old exchange."""
+    if _take_back(session, "The exchange so far"):
+        run_turn(session, screen, message)
+
+
+def undo(session: ChatSession) -> None:
+    """Take back the last message and its answer. Another branch keeps them."""
+    _take_back(session, "The exchange")
+
+
+def _take_back(session: ChatSession, what: str) -> bool:
+    """Cut the conversation before its last message. Return False if there is no message."""
+    entries = session.talk.history()
+    position = _find_last_message(entries)
+    if position is None:
+        print_note("There are no messages yet.")
+        return False
+    if position:
+        branch = session.talk.rewind(entries[position - 1].id)
+        print_note(f"({what} is now on branch {escape_line(branch)}.)")
+        return True
+    # No branch can be cut to nothing, so the chat moves to an empty one.
+    talk, old = session.talk, session.talk.branch
+    stored = Branch(session.archive.store, talk.owner, talk.id, old, session.policy, create=False)
+    session.open_branch(branch_before(stored, entries[0].id).branch)
+    print_note(f"({what} stays on branch {escape_line(old)}. This is branch {escape_line(session.talk.branch)}.)")
+    return True
+
+
+def _find_last_message(entries: Sequence[HistoryEntry]) -> int | None:
+    return max((i for i, each in enumerate(entries) if each.role == "user"), default=None)

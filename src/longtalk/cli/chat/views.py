@@ -1,0 +1,114 @@
+"""What the chat's commands print about a conversation, without a model call."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from longtalk._sync.archive.archive import Archive
+from longtalk.archive.metrics import Metrics
+from longtalk.cli.context import print_context
+from longtalk.cli.export import export_conversation
+from longtalk.cli.output import escape_line, format_time, pluralize, print_note, print_text, reword_error
+from longtalk.cli.search import print_hits
+from longtalk.cli.session import ChatSession
+from longtalk.cli.show import print_history
+from longtalk.cli.tables import Column, print_table
+from longtalk.errors import InputError
+
+_BRANCHES = (
+    Column("", shortest=1),
+    Column("branch", shortest=16),
+    Column("entries", is_number=True),
+    Column("changed"),
+)
+_TURNS = (
+    Column("time", rank=1),
+    Column("model", shortest=16),
+    Column("sent", is_number=True),
+    Column("cached", rank=2, is_number=True),
+    Column("received", is_number=True),
+    Column("cost", is_number=True),
+)
+_MOST_TURNS = 10
+"""How many turns `/cost` lists."""
+_MOST_HITS = 10
+
+
+def show_history(session: ChatSession) -> None:
+    """Print the whole conversation."""
+    print_history(session.talk.history())
+
+
+def show_context(session: ChatSession) -> None:
+    """Print what the last turn has sent, and why."""
+    metrics = session.talk.metrics()
+    if not metrics:
+        print_note("No model has been called yet.")
+        return
+    print_context(metrics[-1], session.talk.manifest(metrics[-1].turn), session.window)
+
+
+def show_brief(session: ChatSession) -> None:
+    """Print the brief."""
+    try:
+        print_text(session.talk.brief.text() or "(The brief is empty.)")
+    except InputError as problem:
+        raise InputError(f"{reword_error(problem)} Or here: /policy Memory()") from None
+
+
+def show_cost(session: ChatSession) -> None:
+    """Print the tokens and the cost of the last turns, and of all turns of this branch together."""
+    metrics = [each for each in session.talk.metrics() if each.calls]
+    if not metrics:
+        print_note("No model has been called yet.")
+        return
+    print_table(_TURNS, [_format_turn(each) for each in metrics[-_MOST_TURNS:]])
+    known = [each.cost for each in metrics if each.cost is not None]
+    usage = [each.usage for each in metrics]
+    sent, cached = sum(each.input for each in usage), sum(each.cached for each in usage)
+    total = f"${sum(known):.4f}" if len(known) == len(metrics) else "cost unknown: no prices for this model"
+    print_text(
+        f"{pluralize(len(metrics), 'turn')} in all: {sent:,} tokens sent, {cached:,} of them cached, "
+        f"{sum(each.output for each in usage):,} received, {total}"
+    )
+
+
+def _format_turn(turn: Metrics) -> tuple[str, ...]:
+    usage = turn.usage
+    cost = "-" if turn.cost is None else f"${turn.cost:.4f}"
+    return format_time(turn.at), turn.model, f"{usage.input:,}", f"{usage.cached:,}", f"{usage.output:,}", cost
+
+
+def show_branches(session: ChatSession) -> None:
+    """Print one line for each branch; the one in use has a star."""
+    if session.is_new:
+        print_note("The conversation is not stored yet: it begins with your first message.")
+        return
+    rows = []
+    for place in session.archive.tree(session.id):
+        head = place.head
+        star = "*" if head.branch == session.talk.branch else ""
+        rows.append((star, head.branch, str(head.size), format_time(head.updated)))
+    print_table(_BRANCHES, rows)
+
+
+def search(archive: Archive, words: str) -> None:
+    """Print the entries of all conversations of the owner that match best."""
+    found = archive.search(words, limit=_MOST_HITS)
+    if not found:
+        print_note("No matches.")
+    print_hits(found, words.split())
+
+
+def export(session: ChatSession, path: str) -> None:
+    """Write the conversation to a file, in the format that its suffix names, or print it as Markdown."""
+    if session.is_new:
+        print_note("The conversation is not stored yet: it begins with your first message.")
+        return
+    export_conversation(
+        session.archive, session.id, session.talk.branch, str(Path(path).expanduser()) if path else None
+    )
+    if path:
+        print_note(f"Written to {escape_line(path)}.")
+    sys.stdout.flush()
