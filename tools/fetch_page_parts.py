@@ -57,6 +57,7 @@ def fetch(target: Path = VENDOR) -> None:
     with tempfile.TemporaryDirectory() as folder:
         made, listed = Path(folder) / "vendor", []
         for part, (digest, files, licence) in PARTS.items():
+            print(f"Fetching {part}", flush=True)
             command = [npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", folder, part]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             (archive,) = Path(folder).glob("*.tgz")

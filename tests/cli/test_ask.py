@@ -172,3 +172,21 @@ def test_what_can_not_be_asked_is_said(
     done = longtalk("ask", "--store", tmp_path / "talks.db", *given, environment=environment)
     assert (done.returncode, done.stdout) == (status, "")
     assert message in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["logs"], "Use `longtalk list` or `longtalk show`"),
+        (["templates"], "Use `longtalk config alias`"),
+        (["What is a fugue?"], 'use `longtalk ask "…"`'),
+        (["keys", "set", "openai"], "`longtalk config set-key` stores the key of a provider"),
+        (["ask", "-m", "gpt-5.6", "Hi"], "Did you mean 'openai:gpt-5.6'?"),
+    ],
+)
+def test_what_another_tool_takes_is_named_in_the_words_of_this_one(
+    arguments: list[str], hint: str, environment: dict[str, str]
+) -> None:
+    done = longtalk(*arguments, environment=environment)
+    assert done.returncode in (1, 2)
+    assert hint in done.stderr

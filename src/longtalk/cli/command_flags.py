@@ -29,7 +29,9 @@ _ELSEWHERE = {
     "rm": "delete",
     "cat": "show",
     "mv": "rename",
-    "aliases": "config",
+    "aliases": "config alias",
+    "templates": "config alias",
+    "default": "config set default_model",
 }
 """What commands of other tools are called here."""
 
@@ -43,6 +45,13 @@ class Commands(click.Group):
         """Return the command that the arguments name. For a name that another tool uses, say what it is called here."""
         if args and args[0] in _ELSEWHERE and args[0] not in self.commands:
             ctx.fail(f"No such command {args[0]!r}. Use `longtalk {_ELSEWHERE[args[0]]}`.")
+        if args and " " in args[0]:
+            ctx.fail(f'No such command {args[0]!r}. To ask a question, use `longtalk ask "…"`.')
+        if args[:1] == ["keys"] and args[1:2] == ["set"]:
+            ctx.fail(
+                "No such command 'set'. `longtalk config set-key` stores the key of a provider; `longtalk keys` is for "
+                "the service's clients."
+            )
         return super().resolve_command(ctx, args)
 
 

@@ -27,7 +27,7 @@ _BASE_URL = click.option("--base-url", help="The address of the model's server, 
 @commands.command()
 @click.argument("question", nargs=-1)
 @click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Send the text of this file, too.")
-@click.option("-a", "--image", "images", multiple=True, metavar="FILE", help="Send this image, too.")
+@click.option("-a", "--image", "--attachment", "images", multiple=True, metavar="FILE", help="Send this image, too.")
 @click.option("-c", "--continue", "goes_on", is_flag=True, help="Continue the most recently changed conversation.")
 @click.option("--id", help="Continue or start the conversation with this id.")
 @_MODEL
@@ -35,9 +35,19 @@ _BASE_URL = click.option("--base-url", help="The address of the model's server, 
 @click.option(
     "-o", "--option", "options", nargs=2, multiple=True, metavar="NAME VALUE", help="An option for the provider."
 )
-@click.option("-t", "--tools", multiple=True, metavar="FILE.py", help="Let the model call the functions of this file.")
-@click.option("--output", metavar="FILE", help="Answer with JSON that matches the JSON Schema in this file.")
-@click.option("--extract", is_flag=True, help="Print only the first code block of the answer.")
+@click.option(
+    "-t",
+    "--tools",
+    "--functions",
+    "tools",
+    multiple=True,
+    metavar="FILE.py",
+    help="Let the model call the functions of this file.",
+)
+@click.option(
+    "--output", "--schema", "output", metavar="FILE", help="Answer with JSON that matches the JSON Schema in this file."
+)
+@click.option("-x", "--extract", is_flag=True, help="Print only the first code block of the answer.")
 @_POLICY
 @_BASE_URL
 @store_options

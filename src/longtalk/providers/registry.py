@@ -164,7 +164,8 @@ def resolve(name: str, *, base_url: str | None = None, api_key: str | None = Non
     address = PROVIDERS.get(provider) or _OFFERED.get(provider)
     if not isinstance(address, Address):
         form = "" if colon else "A model is named 'provider:model'. "
-        raise InputError(f"Unknown provider {provider!r}. {form}{_suggest_provider(provider)}")
+        hint = "" if colon else _suggest_label(provider)
+        raise InputError(f"Unknown provider {provider!r}. {form}{hint or _suggest_provider(provider)}")
     if not model and provider not in ("local", *AGENTS):
         raise InputError(f"No model is named for {provider}: write '{provider}:MODEL'.")
     if base_url is not None and not isinstance(base_url, str):
@@ -272,6 +273,18 @@ def _complete_gemini_url(url: str) -> str:
     """Return the address with the API version appended if it has none, as Google's SDK does."""
     url = url.rstrip("/")
     return url if re.search(r"/v\d+\w*$", url) else f"{url}/v1beta"
+
+
+def _suggest_label(name: str) -> str:
+    """Return "Did you mean …?" with the full name of a model that was named without its provider."""
+    from longtalk.models import registry
+
+    found = [
+        each for each in registry.models(name) if each.provider in PROVIDERS and name in (each.name, *each.aliases)
+    ]
+    # Vendors come before the providers that resell their models.
+    found.sort(key=lambda each: list(PROVIDERS).index(each.provider))
+    return f"Did you mean '{found[0].provider}:{name}'?" if found else ""
 
 
 def _suggest_provider(provider: str) -> str:
