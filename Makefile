@@ -37,7 +37,7 @@ $(VENV)/run-ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Longtalk needs Python 3.11 or newer. Name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update -q && apt-get install -y -q python3-venv'
 	@echo "Making a Python environment in $(VENV)"; $(call patiently,$(PYTHON) -m venv $(VENV))
-	$(BIN)/python -m pip install --upgrade --constraint constraints.txt pip
+	@echo "Updating pip"; $(call patiently,$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip)
 	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[cli,local,recall,seal,serve,tokens]'
 	@touch $@
 

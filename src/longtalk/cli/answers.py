@@ -49,7 +49,8 @@ def format_usage(reply: StoredReply, window: int | None = None) -> str:
     parts = []
     if usage.input:
         parts.append(f"{usage.input:,} tokens sent, {usage.cached:,} of them cached, {usage.output:,} received")
-    if reply.cost is not None:
+    # The models of this machine are free.
+    if reply.cost is not None and reply.cost.total:
         parts.append(f"${reply.cost.total:.4f}")
     if window and reply.context is not None and reply.context.tokens:
         parts.append(f"{min(1.0, reply.context.tokens / window):.1%} of the window")
