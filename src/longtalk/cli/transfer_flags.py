@@ -65,7 +65,7 @@ def export(everything: bool, **options: Any) -> None:
 @click.option("--dry-run", is_flag=True, help="Print what would be imported, but write nothing.")
 @store_options
 def import_(**options: Any) -> None:
-    """Import conversations from files and databases of Longtalk and other tools.
+    """Import conversations from files and databases.
 
     The format is detected: exports of Longtalk, states, messages in OpenAI's chat format or in Anthropic's, data
     exports of ChatGPT and Claude (the .zip or conversations.json), the log of llm, LangGraph's checkpoints and sessions
