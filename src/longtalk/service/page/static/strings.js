@@ -9,7 +9,7 @@ export const strings = {
   edit: "Edit", save: "Save", cancel: "Cancel", regenerate: "Regenerate", fork: "Fork from here", copy: "Copy",
   pin: "Pin", unpin: "Unpin", exclude: "Leave out of context", include: "Put back into context", pinned: "pinned", excluded: "left out",
   reasoning: "Reasoning", toolCall: "Tool call: {name}", toolResult: "Result: {name}", you: "You", answer: "Answer", noteRole: "Note",
-  history: "Messages of this conversation", latest: "Latest", branches: "Map of branches", previousVersion: "Previous version", nextVersion: "Next version",
+  history: "Messages of this conversation", deletedElsewhere: "This conversation has been deleted.", latest: "Latest", branches: "Map of branches", previousVersion: "Previous version", nextVersion: "Next version",
   model: "Model", policy: "Policy", asBefore: "as before", lost: "Connection lost. Trying again…", retry: "Try again",
   usage: "{input} in · {output} out", usageCost: "{input} in · {output} out · {cost}", usageUnpriced: "{input} in · {output} out · cost unknown", gauge: "{tokens} tokens{window} in the next request",
   ofWindow: " of {window}", ofPolicy: " of {window}, above which the policy shortens,", nextCost: " · about {cost}", nextCostUnknown: " · cost unknown", stopped: "Stopped", empty: "What shall we talk about?", entries: "{count} entries",

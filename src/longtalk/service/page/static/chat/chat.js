@@ -8,6 +8,7 @@ import { findVersions } from "../branches/tree.js";
 import { Entry } from "./entry.js";
 import { Live, Spoken } from "./live.js";
 import { Scroller } from "./scroller.js";
+import { notify } from "../dialogs.js";
 import { views } from "../views.js";
 import { Talk, announce, onOthers } from "./talk.js";
 
@@ -17,7 +18,12 @@ export function Chat({ id, view, at, on, position }) {
   const [talk, setTalk] = useState(null);
   useEffect(() => {
     const made = new Talk(id);
-    const load = () => made.store.get().live || made.load().catch((problem) => made.store.set({ problem }));
+    const fail = (problem) => {
+      if (problem.status !== 404 || !made.store.get().info) return made.store.set({ problem });
+      notify(t("deletedElsewhere"));
+      location.hash = "#/";
+    };
+    const load = () => made.store.get().live || made.load().catch(fail);
     load();
     const leave = onOthers((other, here) => other === id && !here && load());
     const wake = () => document.visibilityState === "visible" && load();

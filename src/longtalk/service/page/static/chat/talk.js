@@ -48,7 +48,14 @@ export class Talk {
   }
 
   // Load what may have changed: the window stays where it is, and goes on to the end if it was there.
-  async load() {
+  // Of two loads at the same time, the later one counts.
+  load() {
+    this.loads = (this.loads ?? 0) + 1;
+    this.loading = this.readAll(this.loads);
+    return this.loading;
+  }
+
+  async readAll(number) {
     let { branch } = this.store.get();
     const { branches } = await api.get(this.path + "/branches");
     if (!branches.some((each) => each.name === branch)) branch = "main";
@@ -57,6 +64,7 @@ export class Talk {
     const [info, page, marks, settings] = await Promise.all([
       api.get(this.path), this.readPage(branch, before, before ? to - from : Math.min(most, Math.max(pageSize, to - from))),
       api.get(this.path + "/marks", { branch }), api.get(this.path + "/settings", { branch })]);
+    if (number !== this.loads) return this.loading;
     const head = branches.find((each) => each.name === branch);
     const end = Math.max(head?.entries ?? 0, (page.entries.at(-1)?.position ?? -1) + 1);
     this.store.set((now) => ({ info, branch, settings, size: end, from: page.from, to: before ?? end, ...marks,
