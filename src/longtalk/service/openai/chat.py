@@ -95,8 +95,8 @@ async def _start(
         meta={"metadata": given.metadata} if given.metadata else None,
     )
     name = RunName(caller.owner, f"chatcmpl-{target}")
-    chunks = _Chunks(name.id, model.name, [tool.name for tool in tools])
     with_usage = given.stream_options is not None and bool(given.stream_options.include_usage)
+    chunks = _Chunks(name.id, model.name, [tool.name for tool in tools], with_usage=with_usage)
 
     async def play(run: Run) -> Item:
         return await _play(run, await service.open_stream(order), chunks, with_usage=with_usage)
@@ -108,18 +108,20 @@ async def _start(
 class _Chunks:
     """Renders the events of a turn as chunks of a chat completion."""
 
-    def __init__(self, id: str, model: str, tools: list[str]) -> None:  # noqa: A002
+    def __init__(self, id: str, model: str, tools: list[str], *, with_usage: bool) -> None:  # noqa: A002
         self._id = id
         self._model = model
         self._tools = tools
+        # The usage comes last, in a chunk of its own.
+        self._no_usage: Item = {"usage": None} if with_usage else {}
         self._created = now() // 1000
         self._indexes: dict[int, int] = {}
         self._sent: set[int] = set()
 
-    def make(self, delta: Item, finish: str | None = None, **more: Any) -> bytes:
+    def make(self, delta: Item, finish: str | None = None) -> bytes:
         """Return a chunk."""
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return _encoder.encode(self._base("chat.completion.chunk") | {"choices": [choice], **more})
+        return _encoder.encode(self._base("chat.completion.chunk") | {"choices": [choice], **self._no_usage})
 
     def make_usage(self, usage: Usage) -> bytes:
         """Return the last chunk, which has the usage and no choice."""

@@ -5,14 +5,16 @@ A list of the newest items reads the newest turns only, however long the convers
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 from starlette.requests import Request
 
 from longtalk.service.errors import ApiError, not_found
 from longtalk.service.http import read_number
+from longtalk.service.openai.client_tools import CallForm, list_forms
 from longtalk.service.openai.items import Item, to_items
 from longtalk.stores.base import MAIN, Store
 from longtalk.transcript.transcript import Entry
@@ -20,6 +22,16 @@ from longtalk.transcript.transcript import Entry
 _WINDOW = 64
 """How many entries are read at a time; later reads are larger."""
 _LARGEST_WINDOW = 4_096
+
+
+class _Turn(NamedTuple):
+    """The entries of a turn that are listed, and the forms of the client's tools if it was a response."""
+
+    entries: list[Entry]
+    forms: Mapping[str, CallForm] | None
+
+    def to_items(self, stop: int | None = None) -> list[Item]:
+        return to_items(self.entries[:stop], {self.entries[0].turn: self.forms})
 
 
 class PageQuery(msgspec.Struct, frozen=True):
@@ -55,8 +67,8 @@ def read_page(store: Store, owner: str, conversation: str, query: PageQuery) -> 
     turns = _read_turns(store, owner, conversation, newest_first=query.newest_first)
     rest: list[Item] = []
     if query.after is not None:
-        found = next((turn for turn in turns if _may_have(turn, query.after)), [])
-        listed = iter(_render(found, newest_first=query.newest_first))
+        found = next((turn for turn in turns if _may_have(turn.entries, query.after)), None)
+        listed = iter(_render(found, newest_first=query.newest_first) if found is not None else [])
         if all(item["id"] != query.after for item in listed):
             raise _no_such_item(query.after)
         rest = list(listed)
@@ -70,12 +82,12 @@ def find_item(store: Store, owner: str, conversation: str, name: str) -> tuple[I
     Raises `ApiError` if the conversation has no such item.
     """
     for turn in _read_turns(store, owner, conversation, newest_first=True):
-        if _may_have(turn, name):
-            item = next((each for each in to_items(turn, {}) if each["id"] == name), None)
+        if _may_have(turn.entries, name):
+            item = next((each for each in turn.to_items() if each["id"] == name), None)
             if item is not None:
                 # The item belongs to the first entry with which it appears.
-                size = next(i for i in range(1, len(turn) + 1) if item in to_items(turn[:i], {}))
-                return item, turn[size - 1]
+                size = next(i for i in range(1, len(turn.entries) + 1) if item in turn.to_items(i))
+                return item, turn.entries[size - 1]
     raise not_found(f"Item {name!r}")
 
 
@@ -88,17 +100,17 @@ def find_items(
 
 def find_items_of(entries: Iterable[Entry], names: Collection[str]) -> dict[str, Item]:
     """Return those of some items that show these entries, by their ids."""
-    return _pick_items(_split_by_turn(list(entries)), names)
+    return _pick_items((_Turn(each, None) for each in _split_by_turn(list(entries))), names)
 
 
-def _pick_items(turns: Iterable[list[Entry]], names: Collection[str]) -> dict[str, Item]:
+def _pick_items(turns: Iterable[_Turn], names: Collection[str]) -> dict[str, Item]:
     """Return those of some items that are in these turns, by their ids. Later turns are not read when all are found."""
     found: dict[str, Item] = {}
     stems = {name.partition("_")[2] for name in names}
     stems |= {stem.rpartition("_")[0] for stem in stems}
     for turn in turns:
-        if turn[0].turn in stems or any(entry.id in stems for entry in turn):
-            found |= {item["id"]: item for item in to_items(turn, {}) if item["id"] in names}
+        if turn.entries[0].turn in stems or any(entry.id in stems for entry in turn.entries):
+            found |= {item["id"]: item for item in turn.to_items() if item["id"] in names}
         if len(found) == len(names):
             break
     return found
@@ -106,24 +118,29 @@ def _pick_items(turns: Iterable[list[Entry]], names: Collection[str]) -> dict[st
 
 def _read_turns(
     store: Store, owner: str, conversation: str, *, newest_first: bool, branch: str = MAIN
-) -> Iterator[list[Entry]]:
+) -> Iterator[_Turn]:
     """Yield the entries of each turn of a branch, in windows that grow."""
     head = store.head(owner, conversation, branch)
     size, done, window = (head.size if head else 0), 0, _WINDOW
     kept: list[Entry] = []
+    forms: dict[str, Mapping[str, CallForm]] = {}
     while done < size:
         count = min(window, size - done)
         start = size - done - count if newest_first else done
         read = list(store.read(owner, conversation, branch, start, start + count).entries())
         if len(read) < count:
             return
+        for position, meta in store.metas(owner, conversation, branch, start, start + count).items():
+            if isinstance(meta.get("response"), dict):
+                forms[read[position - start].turn] = list_forms(meta["response"].get("tools", ()))
         done, window = done + count, min(2 * window, _LARGEST_WINDOW)
         groups = _split_by_turn([*read, *kept] if newest_first else [*kept, *read])
         if newest_first:
             groups.reverse()
         # The last turn of a window may go on in the next one.
         kept = groups.pop() if done < size else []
-        yield from groups
+        for each in groups:
+            yield _Turn(each, forms.get(each[0].turn))
 
 
 def _split_by_turn(entries: list[Entry]) -> list[list[Entry]]:
@@ -141,8 +158,8 @@ def _may_have(turn: list[Entry], item: str) -> bool:
     return name.rpartition("_")[0] == turn[0].turn or any(entry.id == name for entry in turn)
 
 
-def _render(turn: list[Entry], *, newest_first: bool) -> list[Item]:
-    items = to_items(turn, {})
+def _render(turn: _Turn, *, newest_first: bool) -> list[Item]:
+    items = turn.to_items()
     return items[::-1] if newest_first else items
 
 

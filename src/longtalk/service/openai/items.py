@@ -135,7 +135,14 @@ def to_input_item(entry: Entry) -> Item | None:
     content = value.get("content")
     if isinstance(content, str):
         value["content"] = [{"type": "input_text", "text": content}]
+    elif isinstance(content, list):
+        value["content"] = [_complete_part(part) for part in content]
     return {**value, "type": "message", "id": make_entry_item_id("msg", entry.id), "status": "completed"}
+
+
+def _complete_part(part: Any) -> Any:
+    """Return a part of a message with the inner fields that a client may leave out and an item always has."""
+    return {"detail": "auto", **part} if isinstance(part, dict) and part.get("type") == "input_image" else part
 
 
 def drop_id(item: bytes) -> bytes:

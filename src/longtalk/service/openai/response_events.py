@@ -12,7 +12,6 @@ from longtalk.service.errors import ApiError
 from longtalk.service.openai.client_tools import CallForm, read_custom_input
 from longtalk.service.openai.items import Item, ItemNumbers, is_shown, make_call, make_message, make_reasoning
 from longtalk.service.openai.response_object import make_response
-from longtalk.transcript.transcript import now
 from longtalk.usage import Usage
 
 _encoder = msgspec.json.Encoder()
@@ -122,8 +121,9 @@ class ResponseEvents:
         error: ApiError | None = None,
         reason: str | None = None,
         refusal: str = "",
+        completed: int | None = None,
     ) -> list[bytes]:
-        """Return the last events. `status` is that of the response."""
+        """Return the last events. `status` is that of the response, `completed` the time when it was completed."""
         self.has_ended = True
         cut = "completed" if status == "completed" else "incomplete"
         events = self._close(cut)
@@ -132,7 +132,6 @@ class ResponseEvents:
         for index in list(self._calls):
             # The answer ended inside this call, which is therefore none.
             self.output.remove(self._calls.pop(index))
-        completed = now() if status == "completed" else None
         response = self.make(status, usage=usage, error=error, reason=reason, completed=completed)
         kind = (
             "failed" if status == "failed" else "incomplete" if status in ("incomplete", "cancelled") else "completed"
@@ -187,7 +186,8 @@ class ResponseEvents:
 
     def _add_refusal(self, refusal: str) -> list[bytes]:
         item = make_message(self._numbers.take("msg"), "", "completed", refusal)
-        events = [self._add_item(item)]
+        events = [self._add_item({**item, "status": "in_progress", "content": []})]
+        self.output[-1] = item
         place = self._place(item)
         part = item["content"][0]
         events.append(
@@ -202,15 +202,13 @@ class ResponseEvents:
     def _add_call_piece(self, piece: ToolCallDelta) -> list[bytes]:
         events = self._close()
         form = self._tools[piece.name]
-        if form.is_custom:
-            # Its text is inside JSON, and is sent when that is complete.
-            return events
         item = self._calls.get(piece.index)
         if item is None:
             item = make_call(self._numbers.take("fc"), piece.id, piece.name, "", "in_progress", form=form)
             events.append(self._add_item(item))
             self._calls[piece.index] = item
-        if piece.arguments:
+        # The text of a custom tool is inside JSON, and is sent when that is complete.
+        if piece.arguments and not form.is_custom:
             item["arguments"] += piece.arguments
             place = self._place(item)
             events.append(self._event("response.function_call_arguments.delta", **place, delta=piece.arguments))
@@ -221,14 +219,14 @@ class ResponseEvents:
         arguments = call.arguments.decode("utf-8", "replace") or "{}"
         # A stream may name a call only at its end.
         index = next((i for i, item in self._calls.items() if item["call_id"] in (call.id, "")), None)
+        form = self._tools[call.name]
         if index is None:
-            form = self._tools[call.name]
             item = make_call(self._numbers.take("fc"), call.id, call.name, "", "in_progress", form=form)
             events.append(self._add_item(item))
-            if form.is_custom:
-                return events + self._end_custom_call(item, arguments)
         else:
             item = self._calls.pop(index)
+        if form.is_custom:
+            return events + self._end_custom_call(item, call.id, arguments)
         if not item["arguments"] and arguments:
             events.append(self._event("response.function_call_arguments.delta", **self._place(item), delta=arguments))
         item |= {"call_id": call.id, "arguments": arguments, "status": "completed"}
@@ -239,9 +237,9 @@ class ResponseEvents:
         events.append(self._event("response.output_item.done", output_index=place["output_index"], item=item))
         return events
 
-    def _end_custom_call(self, item: Item, arguments: str) -> list[bytes]:
+    def _end_custom_call(self, item: Item, call_id: str, arguments: str) -> list[bytes]:
         place, text = self._place(item), read_custom_input(arguments)
-        item |= {"input": text, "status": "completed"}
+        item |= {"call_id": call_id, "input": text, "status": "completed"}
         return [
             self._event("response.custom_tool_call_input.delta", **place, delta=text),
             self._event("response.custom_tool_call_input.done", **place, input=text),

@@ -27,7 +27,6 @@ from longtalk.service.run import Run, RunName
 from longtalk.service.service import Service
 from longtalk.service.turns import TurnOrder, read_state
 from longtalk.state import codec
-from longtalk.transcript.transcript import now
 from longtalk.turn.stream import AsyncStream
 from longtalk.wires import NAMES
 
@@ -202,10 +201,11 @@ async def _play(
 ) -> Item:
     """Play a turn, and render its events. Return the response."""
     events, id_, echo = begun, str(target.id), given.to_echo()
-    created, model, tools = now(), order.model.name, list_forms(echo.get("tools", ()))
+    model, tools = order.model.name, list_forms(echo.get("tools", ()))
 
     def begin(turn: str) -> ResponseEvents:
-        made = ResponseEvents(id_, turn, model=model, echo=echo, tools=tools, created=created)
+        started = stream.reply._draft.turn.started
+        made = ResponseEvents(id_, turn, model=model, echo=echo, tools=tools, created=started)
         run.emit(*made.begin(queued=bool(given.background)))
         return made
 
@@ -233,17 +233,19 @@ async def _play(
     refusal = reply.message.refusal if reply.message is not None and not reply.text else ""
     if on_reply is not None:
         on_reply(reply)
-    run.emit(*events.end(status, usage=reply.usage, reason=reason, refusal=refusal))
+    turn = reply._draft.turn
+    completed = turn.ended if status == "completed" else None
+    run.emit(*events.end(status, usage=reply.usage, reason=reason, refusal=refusal, completed=completed))
     return make_response(
         id_,
         model=model,
-        created=created,
+        created=turn.started,
         echo=echo,
         status=status,
         output=to_output_items(reply.entries, reply.turn_id, tools=tools, encrypted=given.wants_encrypted),
         usage=reply.usage,
         reason=reason,
-        completed=now() if status == "completed" else None,
+        completed=completed,
     )
 
 

@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any
 
 from longtalk._util.concurrency import call_store
-from longtalk.events import Text, ToolCall
+from longtalk.events import Reasoning, Text, ToolCall
 from longtalk.service.errors import ApiError
 from longtalk.service.ids import ResponseId, is_chain
 from longtalk.service.openai.client_tools import CallForm, list_forms
@@ -86,16 +86,27 @@ class StoredResponse:
             tools=self._tools,
             created=self.turn.started,
         )
-        made = events.begin()
+        made, refusal = events.begin(), ""
         plain = {name: CallForm(name) for name in self._tools}
         for item in to_output_items(self._entries, self.turn.id, tools=plain):
-            if item["type"] == "message":
-                made += events.feed(Text("".join(part.get("text", "") for part in item["content"])))
+            if item["type"] == "reasoning":
+                made += events.feed(Reasoning("".join(part["text"] for part in item["summary"])))
+            elif item["type"] == "message":
+                refusal = "".join(part.get("refusal", "") for part in item["content"])
+                text = "".join(part.get("text", "") for part in item["content"])
+                made += events.feed(Text(text)) if text else []
             elif item["type"] == "function_call":
                 made += events.feed(ToolCall(item["call_id"], item["name"], item["arguments"].encode()))
         status, reason = ("failed", None) if interrupted else find_status(self.turn)
         error = ApiError(500, self.turn.error or "The turn was interrupted.", code="interrupted")
-        return made + events.end(status, usage=self.usage, reason=reason, error=error if status == "failed" else None)
+        return made + events.end(
+            status,
+            usage=self.usage if self.turn.usage else None,
+            reason=reason,
+            refusal=refusal,
+            error=error if status == "failed" else None,
+            completed=self.turn.ended if status == "completed" else None,
+        )
 
     def to_input_items(self) -> list[Item]:
         """Return the items that the request contained, oldest first."""
