@@ -35,6 +35,8 @@ class Started(msgspec.Struct, frozen=True):
     """The id of the turn."""
     branch: str = ""
     """The branch that the turn is on."""
+    at: int = 0
+    """When the turn began, in milliseconds since 1970."""
 
 
 class Text(msgspec.Struct, frozen=True):

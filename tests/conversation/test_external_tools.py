@@ -96,7 +96,7 @@ async def test_results_that_are_missing_or_late_change_nothing(store: Store) -> 
     await conversation.send("x")
     with pytest.raises(InputError, match="'c3' are missing"):
         await conversation.send(PAID[:1])
-    with pytest.raises(InputError, match=r"'c1', 'c3'.*ToolOutput"):
+    with pytest.raises(InputError, match=r"'c1', 'c3'.*have no results yet"):
         await conversation.send(None)
     assert (await conversation.send(PAID)).text == "done"
     with pytest.raises(InputError, match="No call waits for the results of 'c1', 'c3'"):

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from longtalk.service.errors import ApiError
+from longtalk.service.json_errors import describe
 from longtalk.service.settings import Limits
 
 T = TypeVar("T")
@@ -61,7 +62,8 @@ def decode(body: bytes, kind: type[T], limits: Limits) -> T:
         body.decode()
         return msgspec.json.decode(body or b"{}", type=kind)
     except msgspec.ValidationError as problem:
-        raise ApiError(400, f"{problem}.", param=_find_param(str(problem)), code="invalid_value") from None
+        message, param = describe(str(problem))
+        raise ApiError(400, message, param=param, code="invalid_value") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise ApiError(400, f"The body is not valid JSON: {problem}.", code="invalid_json") from None
     except RecursionError:
@@ -132,12 +134,3 @@ def measure_depth(body: bytes) -> int:
 
 def _too_large(most: int) -> ApiError:
     return ApiError(413, f"The body of a request may have {most} bytes at most.", code="request_too_large")
-
-
-def _find_param(problem: str) -> str | None:
-    """Return the field that an error of msgspec names."""
-    _, found, path = problem.rpartition(" - at `$")
-    if found:
-        return path.rstrip("`").lstrip(".") or None
-    _, found, name = problem.partition("field `")
-    return name.partition("`")[0] if found else None

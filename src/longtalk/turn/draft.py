@@ -317,7 +317,7 @@ def begin(
     last = transcript.turns.last
     if not message and not _awaits_answer(transcript):
         raise InputError(
-            "There is nothing to answer: pass a message. None continues a turn that was cut off, or answers a note."
+            "There is nothing to answer: the message is empty, and neither was a turn cut off nor a note added."
         )
     if (not message or message[0].role == "tool") and _is_current_excluded(transcript):
         raise InputError("The last exchange is excluded, so it can't continue: include it, or send another message.")

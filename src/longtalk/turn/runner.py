@@ -116,7 +116,7 @@ class AsyncTurnRunner(Generic[R]):
         progress.draft = progress.draft.add_message()
         await progress.save()
         if announce:
-            yield Started(progress.draft.turn.id, self.session.branch)
+            yield Started(progress.draft.turn.id, self.session.branch, progress.draft.turn.started)
         rounds = refused = 0
         # What is open now, or after the tools have run, waits for results of the caller.
         waiting = progress.draft.open_calls()

@@ -36,8 +36,8 @@ def check_nothing_waits(transcript: Transcript, waiting: Sequence[ToolCallView])
     last = transcript.turns.last
     if waiting and last is not None and last.status != "running":
         raise InputError(
-            f"The calls {_list_ids(waiting)} of external tools have no results yet: send a list with a "
-            "ToolOutput(call_id, content) for each of them, or a new message, which closes them."
+            f"The calls {_list_ids(waiting)} of external tools have no results yet: send a list with the result of "
+            "each of them, or a new message, which closes them."
         )
 
 
@@ -77,7 +77,7 @@ def parse_outputs(
         open_ids = _list_ids(find_open_calls(transcript))
         raise InputError(
             f"No call waits for the results of {ids}. The open calls are: {open_ids or 'none'}. If a turn with these "
-            "results has failed, send(None) continues it."
+            "results has failed, a turn without a message continues it."
         )
     if missing:
         raise InputError(f"The results of the calls {_list_ids(missing)} are missing: send all results in one list.")

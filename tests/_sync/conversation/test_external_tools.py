@@ -96,7 +96,7 @@ def test_results_that_are_missing_or_late_change_nothing(store: Store) -> None:
     conversation.send("x")
     with pytest.raises(InputError, match="'c3' are missing"):
         conversation.send(PAID[:1])
-    with pytest.raises(InputError, match=r"'c1', 'c3'.*ToolOutput"):
+    with pytest.raises(InputError, match=r"'c1', 'c3'.*have no results yet"):
         conversation.send(None)
     assert (conversation.send(PAID)).text == "done"
     with pytest.raises(InputError, match="No call waits for the results of 'c1', 'c3'"):

@@ -5,6 +5,7 @@ Schemathesis makes the requests from the document, those that match it and those
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +35,10 @@ pytestmark = pytest.mark.slow
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 DOCUMENT = make_document(ROUTES, OPENAI_ENDPOINTS, SOCKETS)
 EXAMPLES = 12
+PYTHON = re.compile(
+    r"\b(None|True|False|NoneType|dict|tuple|bytes|str|int|msgspec|Traceback|[A-Z]\w+Error|ToolOutput)\b|\$\.|0x[0-9a-f]{6}"
+)
+"""Words that say something to programmers of the service only."""
 
 
 def list_operations() -> Iterator[tuple[GenerationMode, str, str]]:
@@ -99,6 +104,9 @@ def test_a_route_keeps_to_the_document(target: Target, mode: GenerationMode, met
         if isinstance(case.body, dict) and mode == GenerationMode.POSITIVE:
             case.body.pop("model", None)
         response = case.call(base_url=target.served.url)
+        if response.status_code >= 400 and response.headers["content-type"] == "application/json":
+            message = response.json()["error"]["message"]
+            assert not PYTHON.search(message), message
         case.validate_response(response, checks=[*CHECKS, negative_data_rejection] if is_ours else CHECKS)
 
     check()

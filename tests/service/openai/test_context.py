@@ -139,7 +139,7 @@ def test_a_field_that_is_not_for_the_route_is_named(serve: Serve, path: str) -> 
 
 def test_there_must_be_something_to_compact(serve: Serve) -> None:
     client = serve(m=scripted()).client()
-    with pytest.raises(openai.BadRequestError, match="nothing to compact"):
+    with pytest.raises(openai.BadRequestError, match="`input` is empty"):
         client.responses.compact(model="m", input=[])
 
 

@@ -63,7 +63,7 @@ class TurnRequest(TurnArguments, frozen=True, kw_only=True):
         if sum(each is not None for each in (self.after, self.edits, self.regenerates)) > 1:
             raise InputError("Only one of `after`, `edits` and `regenerates` can be given.")
         if self.regenerates is not None and self.message is not None:
-            raise InputError("With `regenerates`, the message must be None: that of the turn is answered again.")
+            raise InputError("With `regenerates`, leave the message out: that of the turn is answered again.")
         if self.key is not None and not (isinstance(self.key, str) and self.key):
             raise InputError(f"`key` must be a non-empty string, not {self.key!r}.")
         if self.meta is not None:
@@ -98,7 +98,7 @@ class StoredStream(Stream[StoredReply]):
             started = begin()
             if isinstance(started, StoredReply):
                 if announce:
-                    yield Started(started.turn_id, started.branch)
+                    yield Started(started.turn_id, started.branch, started._draft.turn.started)
                 if started.text:
                     yield Text(started.text)
                 for call in started.calls:

@@ -20,6 +20,7 @@ from longtalk.service.access import Caller
 from longtalk.service.errors import ApiError
 from longtalk.service.http import decode, json_response, read_body
 from longtalk.service.idempotency import Idempotency
+from longtalk.service.json_errors import describe
 from longtalk.service.run import Run, RunName
 from longtalk.service.service import Service
 from longtalk.transcript.transcript import new_id, now
@@ -138,4 +139,5 @@ def _read_query(request: Request, kind: type[Q]) -> Q:
     try:
         return msgspec.convert(dict(given), kind, strict=False)
     except msgspec.ValidationError as problem:
-        raise ApiError(400, f"The query is not valid: {problem}.", code="invalid_value") from None
+        message, param = describe(str(problem))
+        raise ApiError(400, message, param=param, code="invalid_value") from None

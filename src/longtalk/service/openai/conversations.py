@@ -19,7 +19,9 @@ from longtalk.service.errors import ApiError, not_found
 from longtalk.service.http import decode, json_response, read_body
 from longtalk.service.idempotency import Idempotency
 from longtalk.service.ids import new_conversation_id
+from longtalk.service.openai.client_tools import to_function_item
 from longtalk.service.openai.create_response import check_metadata
+from longtalk.service.openai.input_items import check_items
 from longtalk.service.openai.item_pages import find_item, find_items, read_page, read_page_query
 from longtalk.service.openai.item_references import replace_references
 from longtalk.service.openai.items import Item, drop_id, to_items
@@ -59,8 +61,10 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     body = await read_body(request, service.settings.limits)
     given = decode(body, CreateConversation, service.settings.limits)
     check_metadata(given.metadata)
+    items = [bytes(each) for each in given.items or ()]
+    _check_items(items)
     # A new conversation has no items yet that others could refer to.
-    entries = _read_items(replace_references([bytes(each) for each in given.items or ()], "items", lambda _: {}))
+    entries = _read_items(replace_references(items, "items", lambda _: {}))
     key = request.headers.get("idempotency-key", "")
     seed = f"{len(caller.owner)}:{caller.owner}{key}" if key else ""
     idempotency = Idempotency(service.storage)
@@ -111,10 +115,11 @@ async def list_items(service: Service, caller: Caller, request: Request) -> Resp
 async def add_items(service: Service, caller: Caller, request: Request) -> Response:
     """Add items to a conversation without a model call."""
     given = decode(await read_body(request, service.settings.limits), CreateItems, service.settings.limits)
-    if not 1 <= len(given.items) <= _MOST_ITEMS:
+    if not given.items:
         raise ApiError(400, f"`items` must have 1 to {_MOST_ITEMS} items.", param="items")
     name = request.path_params["id"]
     items = [bytes(each) for each in given.items]
+    _check_items(items)
     await _find(service, caller, name)
     find = partial(find_items, service.store, caller.owner, name)
     items = await call_store(service.store, lambda: replace_references(items, "items", find))
@@ -163,12 +168,16 @@ def _make_conversation(info: ConversationInfo) -> Item:
     return {"id": info.id, "object": "conversation", "created_at": info.created // 1000, "metadata": metadata}
 
 
-def _read_items(items: list[bytes]) -> list[Entry]:
-    """Return the entries of items that a client adds."""
+def _check_items(items: list[bytes]) -> None:
     if len(items) > _MOST_ITEMS:
         raise ApiError(400, f"`items` has {len(items)} items; the limit is {_MOST_ITEMS}.", param="items")
+    check_items(items, "items")
+
+
+def _read_items(items: list[bytes]) -> list[Entry]:
+    """Return the entries of items that a client adds."""
     try:
-        return read_messages([drop_id(each) if each[:1] == b"{" else each for each in items], _WIRE) if items else []
+        return read_messages([to_function_item(drop_id(each)) for each in items], _WIRE) if items else []
     except InputError as problem:
         raise ApiError(400, str(problem), param="items") from None
 

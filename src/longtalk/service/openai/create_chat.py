@@ -13,6 +13,7 @@ from longtalk.service.errors import ApiError
 from longtalk.service.openai.client_tools import make_function
 from longtalk.service.openai.create_response import check_metadata, read_schema
 from longtalk.service.openai.fields import CHAT_FIELDS, check_fields
+from longtalk.service.openai.input_items import check_chat_message
 from longtalk.service.openai.options import to_provider_options
 from longtalk.service.openai.request_parts import (
     Bias,
@@ -92,10 +93,13 @@ class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     def split_messages(self) -> tuple[str | None, list[bytes]]:
         """Return the text of the leading system messages, and the other messages."""
         natives = [bytes(each) for each in self.messages]
+        for number, native in enumerate(natives):
+            place = f"messages[{number}]"
+            if native[:1] != b"{":
+                raise ApiError(400, f"`{place}` must be an object.", param=place, code="invalid_value")
+            check_chat_message(json_bytes.value(native), place)
         texts: list[str] = []
         for number, native in enumerate(natives):
-            if native[:1] != b"{":
-                raise ApiError(400, f"Message {number} is not an object.", param=f"messages[{number}]")
             if json_bytes.fields(native).get("role") not in _SYSTEM:
                 break
             texts.append(_read_text(json_bytes.value(native).get("content"), f"messages[{number}]"))

@@ -14,6 +14,7 @@ from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
 from longtalk.service.openai.client_tools import make_functions, to_function_item
 from longtalk.service.openai.fields import RESPONSE_FIELDS, check_fields
+from longtalk.service.openai.input_items import check_items
 from longtalk.service.openai.item_references import is_reference
 from longtalk.service.openai.items import drop_id
 from longtalk.service.openai.options import to_provider_options
@@ -146,9 +147,7 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         if raw[:1] != b"[":
             raise ApiError(400, "`input` must be text or a list of items.", param="input")
         items = json_bytes.items(raw)
-        for number, item in enumerate(items):
-            if item[:1] != b"{":
-                raise ApiError(400, f"Item {number} of `input` is not an object.", param=f"input[{number}]")
+        check_items(items, "input")
         return [item if is_reference(item) else to_function_item(drop_id(item)) for item in items]
 
     def make_tools(self) -> list[Tool]:

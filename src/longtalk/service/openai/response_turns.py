@@ -93,6 +93,8 @@ async def make_order(service: Service, caller: Caller, given: CreateResponse, ta
     model = msgspec.structs.replace(model, policy=given.choose_policy(model.policy, model.provider))
     messages, state = await _split_compaction(service, caller, given.read_input(), target)
     messages = await _resolve_references(service, caller, messages, target, state)
+    if not messages and state is None and target.is_new:
+        raise ApiError(400, "`input` is empty: send text or items.", param="input", code="invalid_value")
     return TurnOrder(
         owner=caller.owner,
         model=model,
@@ -203,9 +205,8 @@ async def _play(
     events, id_, echo = begun, str(target.id), given.to_echo()
     model, tools = order.model.name, list_forms(echo.get("tools", ()))
 
-    def begin(turn: str) -> ResponseEvents:
-        started = stream.reply._draft.turn.started
-        made = ResponseEvents(id_, turn, model=model, echo=echo, tools=tools, created=started)
+    def begin(turn: str, at: int) -> ResponseEvents:
+        made = ResponseEvents(id_, turn, model=model, echo=echo, tools=tools, created=at)
         run.emit(*made.begin(queued=bool(given.background)))
         return made
 
@@ -213,10 +214,10 @@ async def _play(
         with run.play(stream):
             async for event in stream:
                 if type(event) is Started:
-                    events = events or begin(event.turn)
+                    events = events or begin(event.turn, event.at)
                     continue
                 if events is None:
-                    events = begin(stream.reply.turn_id)
+                    events = begin(stream.reply.turn_id, stream.reply._draft.turn.started)
                 if type(event) is Done:
                     break
                 run.emit(*events.feed(event))
@@ -228,7 +229,7 @@ async def _play(
         raise
     reply: TurnReply = stream.reply
     if events is None:
-        events = begin(reply.turn_id)
+        events = begin(reply.turn_id, reply._draft.turn.started)
     status, reason = ("cancelled", None) if run.cancelled else find_status(reply._draft.turn)
     refusal = reply.message.refusal if reply.message is not None and not reply.text else ""
     if on_reply is not None:

@@ -1,0 +1,54 @@
+"""Errors about a value of a body that has the wrong type, in the words of JSON and with the field's path."""
+
+from __future__ import annotations
+
+import re
+
+_TYPES = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "a boolean",
+    "object": "an object",
+    "array": "an array",
+    "null": "null",
+}
+_QUOTED = re.compile(r"`([^`]*)`")
+
+
+def describe(problem: str) -> tuple[str, str | None]:
+    """Return the message and the field for a text of msgspec about a value."""
+    problem, _, at = problem.partition(" - at `")
+    path, inner, _ = at.removeprefix("$").removeprefix(".").removesuffix("`").partition("[...]")
+    what, field, name = problem.partition(" field `")
+    if field:
+        # The object lacks a field, or has one that is unknown.
+        path = ".".join(filter(None, (path, name.rstrip("`"))))
+        return f"`{path}` is " + ("missing." if "missing" in what else "not a field of this request."), path
+    subject = f"`{path}`" if path else "The body"
+    if inner:
+        subject = f"A value of {subject}"
+    if problem.startswith("Expected "):
+        wanted, got, given = problem.removeprefix("Expected ").partition(", got ")
+        text = f"must be {_name_types(wanted)}" + (f", not {_name_types(given)}" if got else "")
+    elif problem.startswith("Invalid enum value "):
+        text = f"can't be {problem.removeprefix('Invalid enum value ')}"
+    else:
+        text = f"is wrong: {problem}"
+    return f"{subject} {text}.", path or None
+
+
+def _name_types(text: str) -> str:
+    """Return types of msgspec, such as "`str | null`", as words; what follows them stays."""
+
+    def name(found: re.Match[str]) -> str:
+        kinds = [_TYPES.get(kind, f"`{kind}`") for kind in found[1].split(" | ")]
+        return " or ".join(kinds)
+
+    text = _QUOTED.sub(name, text)
+    return re.sub(r"([<>]=?) (\S+)", _name_bound, text)
+
+
+def _name_bound(found: re.Match[str]) -> str:
+    words = {"<=": "of at most", ">=": "of at least", "<": "below", ">": "above"}
+    return f"{words[found[1]]} {found[2].removesuffix('.0')}"
