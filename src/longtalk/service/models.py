@@ -19,6 +19,7 @@ from longtalk.providers.factory import connect
 from longtalk.providers.local.catalog import find_model
 from longtalk.providers.registry import MissingKey
 from longtalk.service.errors import ApiError
+from longtalk.service.memory_settings import read_memory
 from longtalk.service.settings import ModelSettings, Settings
 from longtalk.wires import AGENTS
 
@@ -49,7 +50,8 @@ class Models:
         self._credentials = credentials
         self._given = dict(providers or {})
         self._default_policy = parse_policy(settings.policy)
-        self._policies = {name: parse_policy(each.policy) for name, each in settings.models.items() if each.policy}
+        policies = {name: _make_policy(name, each) for name, each in settings.models.items()}
+        self._policies = {name: policy for name, policy in policies.items() if policy is not None}
         self._connected: dict[tuple[str, str | None], AsyncProvider] = {}
 
     @property
@@ -93,6 +95,15 @@ class Models:
             api_key = self._credentials.get(settings.model.partition(":")[0])
             self._connected[key] = connect(settings.model, base_url=settings.base_url, api_key=api_key)
         return self._connected[key]
+
+
+def _make_policy(name: str, settings: ModelSettings) -> Policy | None:
+    """Return the policy that the settings give a model, or None if it has none of its own."""
+    if settings.memory and settings.policy:
+        raise InputError(f"The model {name!r} has both `policy` and `memory` in the settings: remove one of them.")
+    if settings.memory:
+        return read_memory(settings.memory, f"models.{name}.memory")
+    return parse_policy(settings.policy) if settings.policy else None
 
 
 def _is_remote(name: str) -> bool:

@@ -29,6 +29,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The model as `provider:model`."""
     policy: str = ""
     """What is sent, written as in Python: `Memory()`. Empty: the service's policy."""
+    memory: dict[str, Any] = {}
+    """The options of `Memory` as a table, in place of `policy`."""
     options: dict[str, Any] = {}
     system: str = ""
     """System text for requests that bring none."""
