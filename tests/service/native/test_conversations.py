@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from longtalk.testing import AsyncScripted, says
 from tests.service.conftest import Serve
 from tests.service.native.conftest import MakeApi
@@ -107,3 +109,13 @@ def test_the_sample_is_imported_once_and_deleted_like_any_other(serve: Serve, ap
     assert call("GET", f"/conversations/{sample['id']}")["meta"]["sample"] is True
     call("DELETE", f"/conversations/{sample['id']}")
     assert call("GET", "/conversations")["conversations"] == []
+
+
+@pytest.mark.parametrize("title", ["", "  ", "\t\n"])
+def test_a_blank_title_is_none(serve: Serve, api: MakeApi, title: str) -> None:
+    call = api(serve())
+    made = call("POST", "/conversations", json={"title": title})
+    assert made["title"] == ""
+    call("PATCH", f"/conversations/{made['id']}", json={"title": " Violin "})
+    assert call("GET", f"/conversations/{made['id']}")["title"] == "Violin"
+    assert call("PATCH", f"/conversations/{made['id']}", json={"title": title})["title"] == ""

@@ -168,3 +168,24 @@ def test_items_that_were_read_can_be_added_elsewhere_and_providers_get_no_ids_of
     again = [{**said[0], "content": "Who am I?"}]
     client.responses.create(model="m", input=again, conversation=other.id)
     assert [item.get("id") for item in json.loads(provider.requests[0])["input"]] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "field"),
+    [
+        ("conversations/{talk}/items", {"include": "web_search_call.results"}, "include"),
+        ("conversations/{talk}/items", {"include[]": "nonsense"}, "include"),
+        ("responses/{made}/input_items", {"include": "nonsense"}, "include"),
+        ("responses/{made}", {"include[]": "nonsense"}, "include"),
+        ("responses/{made}", {"stream": "maybe"}, "stream"),
+    ],
+)
+def test_a_query_that_asks_for_what_there_is_not_is_refused(
+    serve: Serve, path: str, query: dict[str, str], field: str
+) -> None:
+    client: Any = serve(m=AsyncScripted(says("Hello."))).client()
+    talk = client.conversations.create()
+    made = client.responses.create(model="m", input="Hi.", conversation=talk.id)
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.get("/" + path.format(talk=talk.id, made=made.id), cast_to=object, options={"params": query})
+    assert caught.value.param == field

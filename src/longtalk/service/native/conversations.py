@@ -84,7 +84,7 @@ class ChangeConversation(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """What to change. Fields that are left out stay."""
 
     title: Title | None = None
-    """The new title; an empty one removes it."""
+    """The new title; an empty or blank one removes it."""
     meta: Meta | None = None
     """The metadata in place of the present one."""
 
@@ -137,7 +137,7 @@ async def create(call: ApiCall[Nothing, CreateConversation]) -> ConversationObje
     """Create a conversation."""
     given, owner, store = call.body, call.caller.owner, call.service.store
     name = given.id or new_conversation_id()
-    title = {"title": given.title} if given.title else {}
+    title = {"title": given.title.strip()} if given.title and given.title.strip() else {}
     commit = Commit(branch=MAIN, expect=0, at=now(), meta={**given.meta, **title})
     try:
         await call_store(store, lambda: store.write(owner, name, commit))
@@ -156,6 +156,7 @@ async def change(call: ApiCall[Nothing, ChangeConversation]) -> ConversationObje
     info, given = await find_info(call), call.body
     meta = dict(info.meta if given.meta is None else given.meta)
     title = info.meta.get("title", "") if given.title is None and "title" not in meta else given.title
+    title = title.strip() if isinstance(title, str) else title
     if title is not None:
         meta.pop("title", None)
         meta |= {"title": title} if title else {}

@@ -13,7 +13,7 @@ from longtalk.policies import Combine, Policy, Summarize
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
 from longtalk.service.openai.client_tools import make_functions, to_function_item
-from longtalk.service.openai.fields import RESPONSE_FIELDS, check_fields
+from longtalk.service.openai.fields import ENCRYPTED, RESPONSE_FIELDS, check_fields, check_include
 from longtalk.service.openai.input_items import check_items
 from longtalk.service.openai.item_references import is_reference
 from longtalk.service.openai.items import drop_id
@@ -35,9 +35,6 @@ from longtalk.service.openai.request_parts import (
 from longtalk.service.openai.truncation import refuse_overflow
 from longtalk.tools import Tool
 
-_ENCRYPTED = "reasoning.encrypted_content"
-_INCLUDED = (_ENCRYPTED, "message.input_image.image_url")
-"""What `include` may name. Images of the input are always part of it."""
 _MOST_METADATA = 16
 _LONGEST_METADATA_KEY = 64
 _LONGEST_METADATA_VALUE = 512
@@ -110,16 +107,13 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         for part in (self.stream_options, self.prompt_cache_options):
             if part is not None:
                 part.check()
-        for name in self.include or ():
-            if name not in _INCLUDED:
-                known = " and ".join(map(repr, _INCLUDED))
-                raise ApiError(400, f"`include` can't have {name!r} here, only {known}.", param="include")
+        check_include(self.include or ())
         check_metadata(self.metadata)
 
     @property
     def wants_encrypted(self) -> bool:
         """Whether reasoning items include the provider's encrypted reasoning."""
-        return _ENCRYPTED in (self.include or ())
+        return ENCRYPTED in (self.include or ())
 
     def choose_policy(self, policy: Policy, provider: AsyncProvider) -> Policy:
         """Return the policy of the turn: that of the model, with what `context_management` and `truncation` ask for."""

@@ -6,7 +6,7 @@ field that OpenAI's own client can send; a test fails when a new version of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from longtalk.service.errors import ApiError
 
@@ -97,6 +97,19 @@ CHAT_FIELDS: Mapping[str, str] = {
     "verbosity": PROVIDER,
     "web_search_options": REFUSED,
 }
+
+
+ENCRYPTED = "reasoning.encrypted_content"
+_INCLUDED = (ENCRYPTED, "message.input_image.image_url")
+"""What `include` may name. Images of the input are always part of it."""
+
+
+def check_include(names: Iterable[str]) -> None:
+    """Raise `ApiError` if `include` asks for what responses and items don't have here."""
+    for name in names:
+        if name not in _INCLUDED:
+            known = " and ".join(map(repr, _INCLUDED))
+            raise ApiError(400, f"`include` can't have {name[:100]!r} here, only {known}.", param="include")
 
 
 def check_fields(given: object, table: Mapping[str, str]) -> None:

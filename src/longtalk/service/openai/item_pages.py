@@ -15,6 +15,7 @@ from starlette.requests import Request
 from longtalk.service.errors import ApiError, not_found
 from longtalk.service.http import read_number
 from longtalk.service.openai.client_tools import CallForm, list_forms
+from longtalk.service.openai.fields import check_include
 from longtalk.service.openai.items import Item, to_items
 from longtalk.stores.base import MAIN, Store
 from longtalk.transcript.transcript import Entry
@@ -46,6 +47,7 @@ class PageQuery(msgspec.Struct, frozen=True):
 def read_page_query(request: Request) -> PageQuery:
     """Return the `limit`, `order` and `after` of a request. Raises `ApiError` if one of them is invalid."""
     query = request.query_params
+    check_include([*query.getlist("include"), *query.getlist("include[]")])
     limit, order = read_number(query.get("limit", "20")) or 0, query.get("order", "desc")
     if not 1 <= limit <= 100:
         raise ApiError(400, "`limit` must be a number from 1 to 100.", param="limit")

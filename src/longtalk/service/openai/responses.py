@@ -15,6 +15,7 @@ from longtalk.service.http import DONE, EventStream, decode, json_response, read
 from longtalk.service.idempotency import Claim, Idempotency
 from longtalk.service.ids import ResponseId, parse_response_id
 from longtalk.service.openai.create_response import CreateResponse
+from longtalk.service.openai.fields import check_include
 from longtalk.service.openai.item_pages import paginate, read_page_query
 from longtalk.service.openai.items import Item
 from longtalk.service.openai.recovery import cancel_dead, park, read_interrupted, recover
@@ -72,8 +73,11 @@ async def ask_for_upgrade(_: Service, __: Caller, ___: Request) -> Response:
 async def retrieve(service: Service, caller: Caller, request: Request) -> Response:
     """Return a response, or with `stream=true` its events after the number `starting_after`."""
     found = _parse_id(request)
-    name = RunName(caller.owner, str(found))
-    if request.query_params.get("stream") == "true":
+    name, query = RunName(caller.owner, str(found)), request.query_params
+    check_include([*query.getlist("include"), *query.getlist("include[]")])
+    if query.get("stream", "false") not in ("true", "false"):
+        raise ApiError(400, "`stream` must be true or false.", param="stream", code="invalid_value")
+    if query.get("stream") == "true":
         given = request.query_params.get("starting_after", "-1")
         after = -1 if given == "-1" else read_number(given)
         if after is None:
