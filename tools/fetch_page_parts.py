@@ -40,11 +40,6 @@ PARTS: dict[str, tuple[str, tuple[str, ...], str]] = {
         ("dist/purify.es.mjs", "LICENSE", "LICENSE-MPL"),
         "Apache-2.0 or MPL-2.0",
     ),
-    "uplot@1.6.32": (
-        "KIMVnG68zvu5XXUbC4LQEPnhwOxBuLyW1AHtpm6IKTXImkbLgkMy+jabjLgSLMasNuGGzQm/ep3tOkyTxpiQIw==",
-        ("dist/uPlot.esm.js", "dist/uPlot.min.css", "LICENSE"),
-        "MIT",
-    ),
 }
 """Package and version: the SHA-512 of its archive, the files that the page uses, and its licence."""
 

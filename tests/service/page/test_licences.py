@@ -20,7 +20,7 @@ TEXTS = [(part.partition("@")[0], text) for part, _, *texts in LISTED for text i
 def test_every_vendored_part_is_listed_with_a_licence() -> None:
     folders = {path.name for path in (STATIC / "vendor").iterdir() if path.is_dir()}
     assert folders == {name for name, _ in TEXTS}
-    assert {"htm", "preact", "marked", "dompurify", "uplot"} <= folders
+    assert {"htm", "preact", "marked", "dompurify"} <= folders
 
 
 def test_the_wheel_has_every_part_and_its_licence() -> None:
@@ -34,5 +34,5 @@ def test_the_wheel_has_every_part_and_its_licence() -> None:
 def test_a_licence_is_served_as_text(serve: Serve, name: str, text: str) -> None:
     answer = get(serve(m=AsyncScripted()), "/page/vendor/" + text)
     assert answer.headers["content-type"].startswith("text/plain")
-    words = {"preact": "Jason Miller", "marked": "MarkedJS", "uplot": "Leon Sorokin"}
+    words = {"preact": "Jason Miller", "marked": "MarkedJS"}
     assert words.get(name, "License") in answer.text

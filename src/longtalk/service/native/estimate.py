@@ -41,7 +41,7 @@ async def estimate(call: ApiCall[Nothing, StartTurn]) -> Estimate:
     tokens = await count_tokens(msgspec.structs.replace(order, state=state))
     outside = tokens if state is None else await count_tokens(order) if given.message is not None else 0
     known = registry.find(model.provider.label)
-    spent = cost(Usage(input=tokens), known.prices) if known else None
+    spent = cost(Usage(input=tokens), model.provider.capabilities.prices or (known.prices if known else None))
     window = model.provider.capabilities.window or (known.window if known else None)
     return Estimate(
         model=model.provider.label,

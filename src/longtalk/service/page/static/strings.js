@@ -11,8 +11,8 @@ export const strings = {
   reasoning: "Reasoning", toolCall: "Tool call: {name}", toolResult: "Result: {name}", you: "You", answer: "Answer", noteRole: "Note",
   history: "Messages of this conversation", deletedElsewhere: "This conversation has been deleted.", latest: "Latest", branches: "Map of branches", previousVersion: "Previous version", nextVersion: "Next version",
   model: "Model", policy: "Policy", asBefore: "as before", lost: "Connection lost. Trying again…", retry: "Try again",
-  usage: "{input} in · {output} out", usageCost: "{input} in · {output} out · {cost}", usageUnpriced: "{input} in · {output} out · cost unknown", gauge: "{tokens} tokens{window} in the next request",
-  ofWindow: " of {window}", ofPolicy: " of {window}, above which the policy shortens,", nextCost: " · about {cost}", nextCostUnknown: " · cost unknown", stopped: "Stopped", empty: "What shall we talk about?", entries: "{count} entries",
+  usage: "{input} in · {output} out", usageCost: "{input} in · {output} out · {cost}", usageUnpriced: "{input} in · {output} out · cost unknown", gauge: "{tokens} tokens in the next request{window}",
+  ofWindow: " of the {window} that the model takes", ofPolicy: ", shortened above {window}", nextCost: " · about {cost}", nextCostUnknown: " · cost unknown", stopped: "Stopped", empty: "What shall we talk about?", entries: "{count} entries",
   menu: "Conversations", close: "Close", whatWasSent: "What the model saw", conversationMenu: "Actions of this conversation",
 
   // The palette

@@ -1,0 +1,125 @@
+"""What a user does from the page alone: ten turns with the local model, branches, images, costs, keys."""
+
+from __future__ import annotations
+
+import base64
+
+import msgspec
+import pytest
+from playwright.sync_api import expect
+
+from longtalk.models.prices import Prices
+from longtalk.service.access import AccessKeys
+from longtalk.service.settings import ModelSettings, Settings
+from longtalk.testing import AsyncScripted, says
+from tests.service.conftest import Serve
+from tests.service.page.browser import Visits, answers, begin
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def test_ten_turns_with_the_local_model_from_an_empty_page(serve: Serve, visit: Visits) -> None:
+    short = ModelSettings(model="local", options={"max_tokens": 4})
+    one = begin(visit, serve(settings=Settings(models={"short": short}, default_model="short")))
+    for i in range(10):
+        one.say(f"Say the number {i}.")
+        expect(one.page.get_by_role("article", name="You").nth(i)).to_contain_text(f"Say the number {i}.")
+        expect(one.page.locator(".live")).to_have_count(0)
+        expect(one.page.get_by_role("button", name="Send")).to_be_visible()
+        expect(answers(one.page).nth(i)).to_contain_text("in ·")
+    one.page.reload()
+    expect(answers(one.page)).to_have_count(10)
+    expect(answers(one.page).last).to_contain_text("$0.00")
+
+
+def test_the_map_of_branches_leads_to_a_fork_and_back(serve: Serve, visit: Visits) -> None:
+    one = begin(visit, serve(local=AsyncScripted(says("First."), says("Second."), says("Third."))))
+    for i, text in enumerate(("First.", "Second.")):
+        one.say("Go on.")
+        expect(answers(one.page).nth(i)).to_contain_text(text)
+    answers(one.page).first.hover()
+    answers(one.page).first.get_by_role("button", name="Fork from here").click()
+    expect(answers(one.page)).to_have_count(1)
+    one.say("Otherwise?")
+    expect(answers(one.page).nth(1)).to_contain_text("Third.")
+    one.page.locator(".views").get_by_role("link", name="Map of branches").click()
+    trunk = one.page.get_by_role("complementary", name="Map of branches").get_by_role("button", name="main", exact=True)
+    expect(trunk).to_be_visible()
+    expect(one.page.locator(".map .map li")).to_contain_text("forks after 2, 4 entries")
+    trunk.click()
+    expect(answers(one.page).nth(1)).to_contain_text("Second.")
+
+
+def test_an_image_is_attached_taken_back_and_sent(serve: Serve, visit: Visits) -> None:
+    provider = AsyncScripted(says("A pixel."))
+    one = begin(visit, serve(local=provider))
+    field = one.page.get_by_label("Attach an image")
+    for name in ("a.png", "<img src=x onerror=window.hacked=1>.png"):
+        field.set_input_files({"name": name, "mimeType": "image/png", "buffer": PIXEL})
+    expect(one.page.locator(".thumb img")).to_have_count(2)
+    one.page.get_by_role("button", name="Remove image").first.click()
+    one.say("What is it?")
+    expect(answers(one.page).first).to_contain_text("A pixel.")
+    expect(one.page.locator(".entry.user img.picture")).to_have_count(1)
+    assert base64.b64encode(PIXEL) in provider.requests[0]
+    assert one.page.evaluate("window.hacked ?? null") is None
+
+
+def test_costs_survive_a_reload_and_unknown_ones_are_not_zero(serve: Serve, visit: Visits) -> None:
+    usage = {"prompt_tokens": 1_000, "completion_tokens": 10}
+    priced, unpriced = AsyncScripted(says("One.", usage=usage)), AsyncScripted(says("Two.", usage=usage))
+    priced.capabilities = msgspec.structs.replace(priced.capabilities, prices=Prices(input=3, output=1))
+    one = begin(visit, serve(local=priced, other=unpriced))
+    one.say("Count.")
+    expect(answers(one.page).first).to_contain_text("1000 in · 10 out · $0.0030")
+    one.page.get_by_label("Model", exact=True).fill("other")
+    one.say("Go on.")
+    expect(answers(one.page).nth(1)).to_contain_text("cost unknown")
+    one.page.reload()
+    expect(answers(one.page).first).to_contain_text("$0.0030")
+    expect(answers(one.page).nth(1)).to_contain_text("cost unknown")
+    one.page.get_by_role("link", name="Costs", exact=True).click()
+    expect(one.page.get_by_text("The cost of 1 turns is unknown and not included.")).to_be_visible()
+    expect(one.page.locator("table tbody tr").first).to_contain_text("–")
+
+
+def test_a_policy_from_the_costs_is_used_for_the_next_message(serve: Serve, visit: Visits) -> None:
+    provider = AsyncScripted(*[says(f"Answer {i}. " * 30) for i in range(4)])
+    one = begin(visit, serve(local=provider))
+    for i in range(3):
+        one.say(f"Question {i}?")
+        expect(answers(one.page).nth(i)).to_contain_text(f"Answer {i}.")
+    one.page.get_by_role("link", name="Costs", exact=True).click()
+    one.page.get_by_role("button", name="Compare policies").click()
+    expect(one.page.locator(".policies").first).to_contain_text("Memory()")
+    one.page.get_by_role("button", name="Use KeepLast(10) for the next messages").first.click()
+    expect(one.page.get_by_label("Policy", exact=True)).to_have_value("KeepLast(10)")
+    one.say("Question 3?")
+    expect(answers(one.page).nth(3)).to_contain_text("Answer 3.")
+    one.page.locator(".views").get_by_role("link", name="What the model saw").click()
+    expect(one.page.get_by_role("tabpanel")).to_contain_text("The policy KeepLast(10)")
+
+
+def test_own_keys_are_found_by_the_palette_and_revoked(serve: Serve, visit: Visits) -> None:
+    service = serve(local=AsyncScripted())
+    keys = AccessKeys(service.service.storage)
+    secret, _ = keys.add("browser", owner="ada")
+    keys.add("phone", owner="ada")
+    keys.add("stranger", owner="bob")
+    one = visit(service)
+    one.page.get_by_label("Access key").fill(secret)
+    one.page.get_by_role("button", name="Sign in").click()
+    expect(one.page.get_by_role("button", name="New chat").first).to_be_visible()
+    one.page.keyboard.press("Control+k")
+    one.page.get_by_role("combobox", name="Commands").fill("access keys")
+    one.page.keyboard.press("Enter")
+    phone = one.page.get_by_role("listitem").filter(has_text="phone")
+    expect(phone).to_be_visible()
+    expect(one.page.get_by_text("stranger")).to_have_count(0)
+    phone.get_by_role("button", name="Revoke").click()
+    expect(phone).to_have_count(0)
+    assert {key.name for key in keys.list()} == {"browser", "stranger"}
