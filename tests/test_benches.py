@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from bench import bill, copying, local, months, path, recall, stream, traces, turns, turns_served
+from bench import bill, copying, local, months, path, recall, recall_index, stream, traces, turns, turns_served
 from longtalk.policies import Compactor, KeepAll, OverExchanges
 from longtalk.wires import HTTP_WIRES
 
 
 def goals(text: str) -> dict[str, Any]:
     said = json.loads(text.splitlines()[-1])
-    known = ("bill", "copying", "local", "months", "recall", "stream", "traces", "turns postgres", "turns redis")
-    assert said["bench"] in known
+    known = ("bill", "copying", "local", "months", "recall", "recall_index", "stream", "traces")
+    assert said["bench"] in (*known, "turns postgres", "turns redis")
     return {goal["name"]: goal for goal in said["goals"]}
 
 
@@ -136,7 +136,9 @@ def test_a_streamed_event_is_measured_on_each_wire(
     assert all(goal["value"] > 0 for goal in found.values())
 
 
-def test_recall_is_measured_on_files_of_both_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recall_is_measured_on_files_of_both_kinds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     turns = [("D1:1", "Ada", "I play the violin."), ("D1:2", "Bo", "Since when?"), ("D1:3", "Ada", "Since school.")]
     said = {
         "session_1_date_time": "1:56 pm on 8 May, 2023",
@@ -158,6 +160,11 @@ def test_recall_is_measured_on_files_of_both_kinds(tmp_path: Path, capsys: pytes
     assert {found[f"{name}, recall at 300"]["value"] for name in ("LoCoMo", "BEAM")} == {100.0}
     floors = [line.split()[2] for line in said.splitlines() if line.startswith("floor (BM25)")]
     assert floors == ["100.0", "100.0"]
+    monkeypatch.setattr(recall_index, "SIZES", (20, 300))
+    recall_index.main([str(people), str(chat)])
+    shares = [goal["value"] for name, goal in goals(capsys.readouterr().out).items() if "disk" in name]
+    assert len(shares) == 2
+    assert min(shares) > 0
 
 
 def test_recall_without_data_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from longtalk.branches.turn_writer import AsyncTurnWriter
 from longtalk.conversation.background import summarise
 from longtalk.notices import Notice
 from longtalk.reply import StoredReply
+from longtalk.stores.base import PlacedRecord
 from longtalk.transcript.transcript import Transcript
 from longtalk.turn.draft import Draft
 from longtalk.turn.summarizer import AsyncSummarizer
@@ -58,19 +59,20 @@ class AsyncBranchSession:
     async def build_index(self, before: Transcript, message: str, config: Recall, *, at: int) -> RecallIndex:
         """Return a recall index of the entries on the branch, and of the app's lines that fell out of its brief."""
         from longtalk.memory.brief import app_lines
-        from longtalk.memory.recall.search import add_fallen_lines, index_store
+        from longtalk.memory.recall.search import add_fallen_lines, index_store, list_new_segments
 
         branch, size = self._branch, before.size
         names = (branch.owner, branch.conversation, branch.branch)
 
         def build() -> RecallIndex:
-            index = index_store(branch.store, *names, size, message, config, now=at)
+            index = index_store(branch.store, *names, size, message, config, now=at, records=before.records)
             if app_lines.KIND in [record.kind for record in before.records]:
                 placed = branch.store.records(*names, app_lines.KIND)
                 add_fallen_lines(index, before, [each.record for each in placed])
             return index
 
         found: RecallIndex = await call_store(branch.store, build)
+        self._writer.store_derived([PlacedRecord(*each) for each in list_new_segments(found)])
         return found
 
     def make_checkpoint(self, transcript: Transcript) -> None:  # noqa: ARG002

@@ -20,6 +20,8 @@ class RecordKind(msgspec.Struct, frozen=True, kw_only=True):
     """
     may_discard_replaced: bool = False
     """True if a store may discard a record of this kind when a newer record replaces it."""
+    is_derived: bool = False
+    """True if records of this kind are left out of exports, copies and states, because they can be made again."""
     quotes_entries: bool = True
     """True if a record of this kind may quote entries, so that it is removed when such an entry is redacted."""
 
@@ -37,6 +39,7 @@ KINDS = (
     RecordKind(name="origin"),
     RecordKind(name="pins", newest_only=True, own_branch_only=True, quotes_entries=False),
     RecordKind(name="quirks"),
+    RecordKind(name="recall", newest_only=True, is_derived=True),
     RecordKind(name="receipt", newest_only=True, quotes_entries=False),
     RecordKind(name="reported"),
     RecordKind(name="settings", newest_only=True, own_branch_only=True),

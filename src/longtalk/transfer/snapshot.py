@@ -105,7 +105,8 @@ def to_snapshot(export: ConversationExport) -> Snapshot:
 
 def _mark_lookalikes(part: BranchPart) -> BranchPart:
     entries = tuple(mark_lookalike(entry, is_first=entry.parent is None) for entry in part.entries)
-    return msgspec.structs.replace(part, entries=entries)
+    records = tuple([each for each in part.records if not kind_of(each.record.kind).is_derived])
+    return msgspec.structs.replace(part, entries=entries, records=records)
 
 
 def read_snapshot(store: Store, owner: str, conversation: str) -> Snapshot | None:
@@ -131,7 +132,7 @@ def read_snapshot(store: Store, owner: str, conversation: str) -> Snapshot | Non
                 name=name,
                 entries=(*shared.entries[:start], *new) if shared is not None else new,
                 turns=(*begun, *[turn for _, turn in store.turns(owner, conversation, name, start, size)]),
-                records=tuple([each for each in store.records(owner, conversation, name) if each.position < size]),
+                records=_select_records(store.records(owner, conversation, name), size),
                 metas={position: meta for position, meta in positions.items() if position < start}
                 | store.metas(owner, conversation, name, start, size),
             )
@@ -183,6 +184,11 @@ def _find_shared_start(
     own = store.read(owner, conversation, head.branch, first, low).entries()
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own, found.entries[first:low], strict=True)))
     return first + same, found
+
+
+def _select_records(records: Sequence[PlacedRecord], size: int) -> tuple[PlacedRecord, ...]:
+    """Return the records of a branch with `size` entries, without those that can be made again."""
+    return tuple([each for each in records if each.position < size and not kind_of(each.record.kind).is_derived])
 
 
 def _list_turns_before(part: BranchPart, stop: int) -> list[Turn]:

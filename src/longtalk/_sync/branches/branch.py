@@ -25,6 +25,7 @@ from longtalk.stores.base import BranchHead, Commit, HeadMoved, PlacedRecord, St
 from longtalk.stores.leases import HeldLease, is_called_from_tool, is_free
 from longtalk.transcript.pack import EMPTY, Pack, join_slices
 from longtalk.transcript.ranges import Ranges
+from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.standing import Standing, read_record
 from longtalk.transcript.transcript import Entry, Record, Transcript, Turns, now
 
@@ -121,6 +122,11 @@ class Branch:
 
     def remember(self, head: BranchHead, transcript: Transcript) -> None:
         """Cache the head and the transcript of the branch after a turn."""
+        # A turn stores derived records beside those of its transcript.
+        derived = [each.record for each in head.records if kind_of(each.record.kind).is_derived]
+        if derived:
+            own = [record for record in transcript.records if not kind_of(record.kind).is_derived]
+            transcript = transcript.with_records((*derived, *own))
         self._seen = (head, _trim_and_pack(transcript, head, self._list_needed_spans(transcript, head.size)))
 
     def _list_needed_spans(self, transcript: Transcript, size: int) -> list[tuple[int, int]]:

@@ -18,6 +18,7 @@ from longtalk._sync._util.concurrency import call_store, sleep
 from longtalk._sync.branches.branch import Branch, place_record
 from longtalk.errors import Busy, InputError, NotFound
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedTurn, PlacedRecord
+from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.standing import Standing
 from longtalk.transcript.transcript import Entry, Transcript, Turn, Turns, new_id, now
 from longtalk.turn.draft import mark_interrupted
@@ -257,7 +258,9 @@ def read_until(stored: Branch, at: str | None = None) -> Transcript:
     return Transcript(
         fresh=tuple(said[:size]),
         turns=Turns(fresh=tuple(turn for _, turn in turns)),
-        records=Standing(each.record for each in placed if each.position < size),
+        records=Standing(
+            each.record for each in placed if each.position < size and not kind_of(each.record.kind).is_derived
+        ),
         created=head.created,
         updated=head.updated,
         revision=head.revision,

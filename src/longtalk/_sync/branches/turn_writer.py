@@ -63,6 +63,7 @@ class TurnWriter:
         self._request = request
         self._meta = meta
         self._saved = 0
+        self._derived: tuple[PlacedRecord, ...] = ()
         self._unconfirmed: Commit | None = None
         """A commit of which it is unknown whether the store has made it; None if there is none."""
         self._redacted = False
@@ -94,6 +95,10 @@ class TurnWriter:
             self._release()
             stored.forget()
             stored.store.renew(stored.owner, stored.conversation, stored.branch, held.token, 0)
+
+    def store_derived(self, records: Sequence[PlacedRecord]) -> None:
+        """Store these records with the last commit of the turn. They are derived from entries before the turn."""
+        self._derived = tuple(records)
 
     def _save(self, draft: Draft) -> Draft:
         with self._lock:
@@ -166,7 +171,9 @@ class TurnWriter:
             manifest = encode_manifest(draft.context, draft.transcript, draft.cost, calls=calls, settings=settings)
             # Before the others, of which stores keep the last ones where they cost least.
             records = [*new, *records]
+        derived = self._derived if own and not lasts else ()
         if self._redacted:
+            derived = ()
             records = [record for record in records if not kind_of(record.kind).quotes_entries]
             turn = turn and redact_turn(turn)
         commit = Commit(
@@ -177,7 +184,7 @@ class TurnWriter:
             request=self._request if own else None,
             manifest=manifest,
             obsolete=tuple([record for record in gone if record.kind == "aside"]) if gone else (),
-            records=self._place_records(draft, records) if records else (),
+            records=(*derived, *(self._place_records(draft, records) if records else ())),
             lease=make_lease(self._held.token) if lasts else None,
             at=now(),
             entry_meta={0: self._meta} if own and entries and self._meta else {},

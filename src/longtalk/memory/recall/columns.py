@@ -101,10 +101,14 @@ class Postings:
         self.starts.extend(len(self.terms) + np.cumsum(sizes) - sizes)
         self.terms.extend(terms)
 
+    def count_terms(self, parts: int) -> int:
+        """Return the number of terms in the first `parts` parts, counting repeated ones."""
+        return int(self.starts.values[parts]) if parts < len(self.starts) else len(self.terms)
+
     def truncate(self, parts: int) -> None:
         """Keep only the first `parts` parts."""
         if parts < len(self.starts):
-            self.terms.truncate(int(self.starts.values[parts]))
+            self.terms.truncate(self.count_terms(parts))
             self.starts.truncate(parts)
             self._sorted_parts = min(self._sorted_parts, parts)
             self._sorted_terms = min(self._sorted_terms, len(self.terms))

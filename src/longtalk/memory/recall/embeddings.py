@@ -106,7 +106,14 @@ class Vectors:
 
 def pick_highest(values: Any, most: int) -> list[tuple[int, float]]:
     """Return the highest values, at most `most` of them, each with its index, highest first."""
-    return [(int(i), float(values[i])) for i in (-values).argsort(kind="stable")[:most]]
+    import numpy as np
+
+    highest = np.arange(len(values))
+    if len(values) > most:
+        # Only values that may be among the highest are sorted.
+        highest = np.flatnonzero(values >= np.partition(values, len(values) - most)[len(values) - most])
+    order = highest[(-values[highest]).argsort(kind="stable")[:most]]
+    return [(int(i), float(values[i])) for i in order]
 
 
 def clean_text(text: str) -> str:

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from longtalk.memory.recall.columns import Array, Column, Postings
+from longtalk.memory.recall.columns import Array, Column, Postings, find_groups
 from longtalk.memory.recall.embeddings import Vectors
 from longtalk.memory.recall.query import mentions_time, states_standing_wish
 from longtalk.memory.recall.topics import WINDOW_MESSAGES, TopicTracker
@@ -75,6 +76,17 @@ class RankedHits(msgspec.Struct, frozen=True):
     """The share of the budget to spend on the hits, from 0 (the query needs no earlier message) to 1."""
 
 
+class Sizes(NamedTuple):
+    """The numbers of units, parts, terms in all parts, labels, distinct terms, and names of an index."""
+
+    units: int
+    parts: int
+    part_terms: int
+    labels: int
+    terms: int
+    names: int
+
+
 class RecallIndex:
     """The units of a conversation, indexed for ranking: by words and, with `meaning`, also by embedding vectors.
 
@@ -101,6 +113,8 @@ class RecallIndex:
         self.words = Vectors() if meaning else None
         """The embedding vectors of all terms, by the number of the term; None without `meaning`."""
         self.vocabulary = Vocabulary()
+        self.term_words: list[str] = []
+        """For each term, the word that it was first made from."""
         self.names: list[str] = []
         """The names of the participants, in the order of their first messages."""
         self.read_units: Callable[[Sequence[int]], Iterable[Unit]] | None = None
@@ -179,7 +193,7 @@ class RecallIndex:
         for start, stop in spans:
             distinct.update(self._add_part(number, unit, start, stop))
         for term, word in dict(extract_terms_with_words(unit.labels)).items() if unit.labels else ():
-            label = self._number_term(term, word)
+            label = self.number_term(term, word)
             self.label_terms.append(label)
             self.label_units.append(number)
             self.label_counts.values[label] += 1
@@ -191,7 +205,7 @@ class RecallIndex:
         text = unit.text[start:stop]
         terms = extract_terms_with_words(text)
         known = self.vocabulary.numbers
-        numbers = [known[term] if term in known else self._number_term(term, word) for term, word in terms]
+        numbers = [known[term] if term in known else self.number_term(term, word) for term, word in terms]
         self.part_units.append(number)
         self.part_starts.append(start)
         self.part_stops.append(stop)
@@ -199,15 +213,16 @@ class RecallIndex:
         self.postings.add(numbers)
         self.part_counts.values[np.array(list(set(numbers)), np.int32)] += 1
         if self.vectors is not None:
-            self.vectors.add(" ".join(word for _, word in terms))
+            self.vectors.add(" ".join([self.term_words[each] for each in numbers]))
         return numbers
 
-    def _number_term(self, term: str, word: str) -> int:
+    def number_term(self, term: str, word: str) -> int:
         """Return the number of a term, adding the term and its word to the index if the term is new."""
         number = self.vocabulary.add(term)
         if number == len(self.part_counts):
             self.part_counts.append(0)
             self.label_counts.append(0)
+            self.term_words.append(word)
             if self.words is not None:
                 self.words.add(word)
         return number
@@ -218,14 +233,58 @@ class RecallIndex:
             self.names.append(name)
         return self.names.index(name) if name else -1
 
+    def append_columns(
+        self,
+        *,
+        sessions: Array,
+        topics: Array,
+        part_counts: Array,
+        part_terms: Array,
+        sizes: Array,
+        labels: Array,
+        **more: Array,
+    ) -> None:
+        """Add several units, given as columns. The numbers of sessions and topics continue those of the index.
+
+        `part_counts` and `labels` are the numbers of parts and labels of each unit, and `sizes` the number of terms of
+        each part. `more` has values for the other columns with these names.
+        """
+        count, parts = len(self), len(self.part_units)
+        numbers = count + np.arange(len(part_counts))
+        self.sessions.extend(sessions + (self.sessions.values[-1] if count else -1))
+        self.topics.extend(topics + (self.topics.values[-1] if count else -1))
+        self.stretches.extend(np.full(len(numbers), self.stretches.values[-1] if count else 0))
+        self.first_parts.extend(parts + np.cumsum(part_counts) - part_counts)
+        self.part_units.extend(np.repeat(numbers, part_counts))
+        self.label_units.extend(np.repeat(numbers, labels))
+        self.postings.extend(part_terms, sizes)
+        for name, values in more.items():
+            getattr(self, name).extend(values)
+        terms = len(self.part_counts)
+        # A term counts once in each part.
+        keys, _ = find_groups(np.sort(np.repeat(np.arange(len(sizes)), sizes) * terms + part_terms))
+        self.part_counts.values[:] += np.bincount(keys % max(1, terms), minlength=terms).astype(np.int32)
+        self.label_counts.values[:] += np.bincount(more["label_terms"], minlength=terms).astype(np.int32)
+        if self.vectors is not None:
+            for part in range(parts, len(self.part_units)):
+                self.vectors.add(" ".join([self.term_words[term] for term in self.postings.get_terms(part).tolist()]))
+
+    def measure(self, units: int) -> Sizes:
+        """Return the sizes that the index has with only its first `units` units."""
+        parts = int(self.first_parts.values[units]) if units < len(self) else len(self.part_units)
+        part_terms = self.postings.count_terms(parts)
+        labels = int(np.searchsorted(self.label_units.values, units))
+        used = (self.postings.terms.values[:part_terms], self.label_terms.values[:labels])
+        terms = 1 + max(int(each.max(initial=-1)) for each in used)
+        return Sizes(units, parts, part_terms, labels, terms, 1 + int(self.speakers.values[:units].max(initial=-1)))
+
     def truncate(self, count: int) -> None:
         """Keep only the first `count` units, as if no other had ever been added."""
         if count >= len(self):
             return
         for position in self.positions.values[count:].tolist():
             self._forget_unit(position)
-        parts = int(self.first_parts.values[count])
-        labels = int(np.searchsorted(self.label_units.values, count))
+        _, parts, _, labels, terms, names = self.measure(count)
         for part in range(parts, len(self.part_units)):
             self.part_counts.values[np.unique(self.postings.get_terms(part))] -= 1
         np.subtract.at(self.label_counts.values, self.label_terms.values[labels:], 1)
@@ -237,13 +296,11 @@ class RecallIndex:
         by_unit = (self.positions, self.times, self.is_assistant, self.speakers, self.lengths, self.stretches)
         for column in (*by_unit, self.sessions, self.topics, self.first_parts, self.has_one_part):
             column.truncate(count)
-        terms = 1 + max(
-            (int(each.values.max()) for each in (self.postings.terms, self.label_terms) if each), default=-1
-        )
         self.vocabulary.truncate(terms)
         self.part_counts.truncate(terms)
         self.label_counts.truncate(terms)
-        del self.names[int(self.speakers.values.max(initial=-1)) + 1 :]
+        del self.term_words[terms:]
+        del self.names[names:]
         if self.vectors is not None and self.words is not None:
             self.vectors.truncate(parts)
             self.words.truncate(terms)

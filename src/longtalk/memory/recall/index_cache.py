@@ -12,9 +12,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from longtalk.memory.recall.index import RecallIndex
+from longtalk.transcript.standing import Record
 
 __all__ = ["CachedIndex", "IndexCache"]
 
@@ -26,14 +27,27 @@ Key: TypeAlias = tuple[Hashable, ...]
 """The key of an index: items that identify the conversation, followed by the branch as the last item."""
 
 
+class SegmentKey(NamedTuple):
+    """What identifies a stored segment: its stop, the entry and time of its record, and the checksum of its data."""
+
+    stop: int
+    entry: str
+    at: int
+    checksum: int
+
+
 class CachedIndex(RecallIndex):
     """The index of a whole conversation, with the data needed to check how much of it is still valid."""
 
     def __init__(self, key: Key, *, meaning: bool = False) -> None:
         super().__init__(meaning=meaning)
         self.key = key
-        self.digests: list[tuple[str, int]] = []
-        """For an index of a branch: the id and the checksum of each entry."""
+        self.digests: dict[int, tuple[str, int]] = {}
+        """For an index of a branch: the id and the checksum of each entry that is in no segment, by its position."""
+        self.segments: list[SegmentKey] = []
+        """For an index of a branch: the stored segments of the first entries, in order."""
+        self.new_segments: tuple[tuple[Record, int], ...] = ()
+        """Records with the segments that are not stored yet, each with its position."""
         self.marks: list[tuple[int, int]] = []
         """For an index of a state: pairs of a number of entries and the checksum of the pack that had them."""
         self.count = 0
@@ -44,7 +58,8 @@ class CachedIndex(RecallIndex):
     def truncate_entries(self, count: int, position: int | None = None) -> None:
         """Keep only the first `count` entries. `position` is that of the first one to remove, if it is not `count`."""
         self.truncate(int(self.positions.values.searchsorted(count if position is None else position)))
-        del self.digests[count:]
+        self.digests = {each: digest for each, digest in self.digests.items() if each < count}
+        self.segments = [segment for segment in self.segments if segment.stop <= count]
         self.marks = [mark for mark in self.marks if mark[0] <= count]
         self.count = min(self.count, count)
 

@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from longtalk.transcript.pack import Entry, Pack
+from longtalk.transcript.standing import Record
 
 
 class SearchTerm(msgspec.Struct, frozen=True):
@@ -28,6 +29,16 @@ class Matches(msgspec.Struct, frozen=True):
     """The number of all matching entries. If `positions` does not list all of them, this may be an estimate."""
 
 
+class Placed(Protocol):
+    """A record, and the position of the entry that it is attached to."""
+
+    @property
+    def record(self) -> Record: ...
+
+    @property
+    def position(self) -> int: ...
+
+
 class SearchableStore(Protocol):
     """The methods of a store that recall uses."""
 
@@ -36,6 +47,9 @@ class SearchableStore(Protocol):
 
     def pick(self, owner: str, conversation: str, branch: str, ranges: Sequence[tuple[int, int]]) -> list[list[Entry]]:
         """Return one list of entries for each range of positions, (start, stop), on a branch's path."""
+
+    def records(self, owner: str, conversation: str, branch: str, kind: str | None = None) -> Sequence[Placed]:
+        """Return all records of a kind on a branch's path, oldest first."""
 
     def matches(
         self, owner: str, conversation: str, branch: str, terms: Sequence[SearchTerm], most: int

@@ -177,7 +177,7 @@ class Ranking:
                 units = self.index.label_units.values[self.index.label_terms.values == term]
                 parts = self._first_parts[units]
                 own[parts] = np.maximum(own[parts], weight / self.role_weights[units])
-        matching = np.flatnonzero(own)
+        matching = np.flatnonzero(own > 0)
         if len(matching):
             values = own[matching]
             lent = self._lend(self._find_best_by_unit(matching, values))
@@ -314,7 +314,7 @@ class Ranking:
         near: Array = np.zeros(self.parts)
         for part, nearness in found:
             near[part] = nearness
-        matching = np.flatnonzero(near)
+        matching = np.flatnonzero(near > 0)
         if len(matching):
             lent = self._lend(self._find_best_by_unit(matching, near[matching]))
             first_parts = self._first_parts[self._has_one_part]

@@ -21,6 +21,7 @@ from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
 from longtalk.memory.recall.protocol import Matches, SearchableStore, SearchTerm
 from longtalk.memory.recall.ranking import rank
 from longtalk.memory.recall.scan import TranscriptScan
+from longtalk.memory.recall.segments import KIND as SEGMENT
 from longtalk.memory.recall.units import escape_tags, to_unit
 from longtalk.memory.recall.whole import index_branch, index_state
 from longtalk.tokens import Counter
@@ -46,17 +47,27 @@ def index_store(
     config: Recall,
     *,
     now: int = 0,
+    records: Sequence[Record] | None = None,
 ) -> RecallIndex:
     """Return an index of the first `size` entries of a branch.
 
     If there are very many, it has only those that may be relevant to the message; for recall by meaning, it always has
-    all. `now` is the time of the message in milliseconds.
+    all. `now` is the time of the message in milliseconds. `records` are those of the branch's head, if the caller has
+    them.
     """
     names = (owner, conversation, branch)
     if size > MAX_WHOLE and not config.meaning:
         most = _get_max_candidates(config)
         return index_candidates(_StoredBranch(store, names, size), message, now=now, most=most, to_unit=to_unit)
-    return index_branch(_INDEX_CACHE, store, names, size, meaning=config.meaning)
+    if records is None:
+        records = [placed.record for placed in store.records(*names, SEGMENT)]
+    newest = next((record for record in reversed(records) if record.kind == SEGMENT), None)
+    return index_branch(_INDEX_CACHE, store, names, size, newest, meaning=config.meaning)
+
+
+def list_new_segments(index: RecallIndex) -> Sequence[tuple[Record, int]]:
+    """Return records with the parts of an index that are not stored yet, each with its position."""
+    return index.new_segments if isinstance(index, CachedIndex) else ()
 
 
 def index_transcript(transcript: Transcript, message: str, config: Recall, *, now: int = 0) -> RecallIndex:

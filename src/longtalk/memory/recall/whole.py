@@ -1,41 +1,113 @@
 """Indexes of whole conversations, kept in a cache from turn to turn.
 
 Before a cached index is used, it is compared with the branch or the state: what has been appended since is added, and
-what is no longer there, after a redaction or because another branch is searched, is removed.
+what is no longer there, after a redaction or because another branch is searched, is removed. The index of a branch is
+stored in segments (`segments.py`), so that another process need not index the entries again.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from longtalk.memory.recall.index import Unit
-from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
-from longtalk.memory.recall.protocol import SearchableStore
+from longtalk.memory.recall.index_cache import CachedIndex, IndexCache, SegmentKey
+from longtalk.memory.recall.protocol import Placed, SearchableStore
+from longtalk.memory.recall.segments import KIND, Segment, append_segment, decode_segment, encode_segment
 from longtalk.memory.recall.units import to_unit
 from longtalk.transcript.pack import Entry, Pack
-from longtalk.transcript.transcript import Transcript
+from longtalk.transcript.transcript import Record, Transcript, now
 
 __all__ = ["index_branch", "index_state"]
 
+_SEGMENT_ENTRIES = 128
+_SEGMENT_BYTES = 48_000
+"""A segment is stored as soon as the entries that are in none are that many, or have that many bytes."""
 _MAX_SUDDEN = 1_000
 """The maximum number of entries of a state that are indexed when the state is first seen."""
 
 
 def index_branch(
-    cache: IndexCache, store: SearchableStore, names: tuple[str, str, str], size: int, *, meaning: bool
+    cache: IndexCache,
+    store: SearchableStore,
+    names: tuple[str, str, str],
+    size: int,
+    newest: Record | None,
+    *,
+    meaning: bool,
 ) -> CachedIndex:
-    """Return an index of the first `size` entries of a branch in a store. `names` are owner, conversation, branch."""
+    """Return an index of the first `size` entries of a branch in a store. `names` are owner, conversation, branch.
+
+    `newest` is the newest record with a segment on the branch. As long as it is there, none of the entries up to its
+    own has changed, so only the later ones have to be read.
+    """
     key = (id(store), *names[:2], meaning, names[2])
     index = cache.take(key, meaning=meaning)
-    pack = store.read(*names, 0, size)
-    digests = [_compute_digest(pack, i) for i in range(len(pack))]
-    same = next((i for i, pair in enumerate(zip(index.digests, digests, strict=False)) if pair[0] != pair[1]), None)
-    index.truncate_entries(min(len(index.digests), len(digests)) if same is None else same)
-    _append_entries(index, pack, index.count, lambda i: i)
-    index.digests = digests
+    base = _find_stored(index, newest, size)
+    if base is None:
+        base = _load_segments(index, store.records(*names, KIND), size)
+    pack = store.read(*names, base, size)
+    digests = {base + i: (pack.id(i), zlib.crc32(pack.natives(i, i + 1))) for i in range(len(pack))}
+    same = next((i for i in digests if index.digests.get(i) != digests[i]), size)
+    index.truncate_entries(same)
+    _append_entries(index, pack, same - base, lambda i: base + i)
+    index.count, index.digests = size, digests
+    index.new_segments = tuple(_cut_segments(index, pack, base))
     index.read_units = _make_store_reader(store, names)
     return index
+
+
+def _find_stored(index: CachedIndex, newest: Record | None, size: int) -> int | None:
+    """Return the position up to which a cached index is known to be valid; None if the segments have to be read."""
+    index.segments += [_identify(record, position + 1) for record, position in index.new_segments]
+    index.new_segments = ()
+    if newest is None:
+        index.segments = []
+        return 0
+    known = next((i for i, each in enumerate(index.segments) if _identify(newest, each.stop) == each), None)
+    if known is None:
+        return None
+    index.segments = [each for each in index.segments[: known + 1] if each.stop <= size]
+    return index.segments[-1].stop if index.segments else 0
+
+
+def _load_segments(index: CachedIndex, records: Sequence[Placed], size: int) -> int:
+    """Make an index have the segments of these records, and return the position up to which they go.
+
+    What the index has in common with the segments is kept.
+    """
+    found: dict[int, tuple[SegmentKey, Segment]] = {}
+    for placed in records:
+        segment = decode_segment(placed.record.data)
+        if segment is not None and segment.stop == placed.position + 1 <= size:
+            found[segment.start] = (_identify(placed.record, segment.stop), segment)
+    position, same = 0, 0
+    while position in found and index.segments[same : same + 1] == [found[position][0]]:
+        position, same = found[position][1].stop, same + 1
+    index.truncate_entries(position)
+    while position in found and append_segment(index, found[position][1]):
+        index.segments.append(found[position][0])
+        position = found[position][1].stop
+    index.restore_topic()
+    index.count = position
+    return position
+
+
+def _cut_segments(index: CachedIndex, pack: Pack, base: int) -> Iterator[tuple[Record, int]]:
+    """Yield records with the segments that the entries of a pack fill, each with its position.
+
+    The first entry of the pack is at position `base`. The entries after the last whole segment remain.
+    """
+    offsets, start = pack.offsets(), 0
+    for stop in range(1, len(pack) + 1):
+        if stop - start >= _SEGMENT_ENTRIES or offsets[stop] - offsets[start] >= _SEGMENT_BYTES:
+            data = encode_segment(index, base + start, base + stop)
+            yield Record(kind=KIND, entry=pack.id(stop - 1), at=now(), data=data), base + stop - 1
+            start = stop
+
+
+def _identify(record: Record, stop: int) -> SegmentKey:
+    return SegmentKey(stop, record.entry, record.at, zlib.crc32(record.data))
 
 
 def index_state(cache: IndexCache, transcript: Transcript, *, meaning: bool) -> CachedIndex | None:
@@ -77,11 +149,6 @@ def _append_entries(index: CachedIndex, pack: Pack, start: int, to_position: Cal
         if unit is not None:
             index.add(unit)
     index.count = len(pack)
-
-
-def _compute_digest(pack: Pack, i: int) -> tuple[str, int]:
-    """Return the id and a checksum of an entry of a pack."""
-    return pack.id(i), zlib.crc32(pack.natives(i, i + 1))
 
 
 def _make_store_reader(

@@ -1,0 +1,210 @@
+"""Segments: consecutive parts of a recall index, as they are stored in records beside the conversation.
+
+A segment holds what the index has of some consecutive entries, without their texts. It is attached to the last of them,
+so it is on every path that includes that entry, and it is removed if one of them is redacted. Terms and names have the
+numbers of the whole index, in which they are numbered by their first occurrence, and a segment lists those that are new
+in it. So a segment fits any index of the entries before it.
+
+The data is compressed. Data of another version, or that can't be read, is ignored: the entries are indexed again.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import msgspec
+import numpy as np
+from numpy.typing import DTypeLike
+
+from longtalk._util import json_bytes, typed_json
+from longtalk.memory.recall.columns import Array
+from longtalk.memory.recall.index import RecallIndex
+
+__all__ = ["KIND", "Segment", "append_segment", "decode_segment", "encode_segment"]
+
+KIND = "recall"
+"""The record kind of these records."""
+VERSION = 1
+"""The version of the format, of the terms and of the topics. It changes whenever an entry would be indexed differently.
+"""
+_MAX_BYTES = 64_000_000  # of a segment's data, uncompressed
+_ASSISTANT, _ONE_PART, _SESSION, _TOPIC = 1, 2, 4, 8
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A segment: the entries from position `start` up to `stop`, and their part of the index, compressed."""
+
+    version: int
+    start: int
+    stop: int
+    data: bytes
+
+
+class _Columns(msgspec.Struct, array_like=True):
+    """The data of a segment. Columns of numbers are split into planes of equal bytes, which compress better."""
+
+    terms: bytes
+    """The terms that are new in this segment, one per line."""
+    words: bytes
+    """For each of them, the word that it was made from."""
+    names: bytes
+    """The names of participants that are new in this segment, one per line."""
+    positions: bytes
+    times: bytes
+    flags: bytes
+    speakers: bytes
+    lengths: bytes
+    part_counts: bytes
+    """For each unit, the number of its parts."""
+    part_stops: bytes
+    traits: bytes
+    sizes: bytes
+    """For each part, the number of its terms."""
+    part_terms: bytes
+    labels: bytes
+    """For each unit, the number of its labels."""
+    label_terms: bytes
+
+
+def encode_segment(index: RecallIndex, start: int, stop: int) -> bytes:
+    """Return the segment of the entries from position `start` up to `stop`, which an index has, as a record's data."""
+    low, high = (index.measure(int(np.searchsorted(index.positions.values, each))) for each in (start, stop))
+    units, parts, labels = slice(low.units, high.units), slice(low.parts, high.parts), slice(low.labels, high.labels)
+    flags = (
+        _ASSISTANT * index.is_assistant.values[units]
+        + _ONE_PART * index.has_one_part.values[units]
+        + _SESSION * _find_steps(index.sessions.values, low.units, high.units)
+        + _TOPIC * _find_steps(index.topics.values, low.units, high.units)
+    )
+    columns = _Columns(
+        terms=_pack_texts(index.vocabulary.terms[low.terms : high.terms]),
+        words=_pack_texts(index.term_words[low.terms : high.terms]),
+        names=_pack_texts(index.names[low.names : high.names]),
+        positions=_pack(index.positions.values[units] - start, np.int32),
+        times=_pack(index.times.values[units], np.int64),
+        flags=_pack(flags, np.uint8),
+        speakers=_pack(index.speakers.values[units], np.int32),
+        lengths=_pack(index.lengths.values[units], np.int32),
+        part_counts=_pack(np.diff(index.first_parts.values[units], append=high.parts), np.int32),
+        part_stops=_pack(index.part_stops.values[parts], np.int32),
+        traits=_pack(index.traits.values[parts], np.uint8),
+        sizes=_pack(index.postings.get_sizes()[parts], np.int32),
+        part_terms=_pack(index.postings.terms.values[low.part_terms : high.part_terms], np.int32),
+        labels=_pack(
+            np.bincount(index.label_units.values[labels] - low.units, minlength=high.units - low.units), np.int32
+        ),
+        label_terms=_pack(index.label_terms.values[labels], np.int32),
+    )
+    return json_bytes.encode(Segment(VERSION, start, stop, zlib.compress(msgspec.msgpack.encode(columns))))
+
+
+def decode_segment(data: bytes) -> Segment | None:
+    """Return the segment in the data of a record; None if it can't be read or has another version."""
+    try:
+        segment = typed_json.decode(data, Segment)
+    except (ValueError, RecursionError):
+        return None
+    return segment if segment.version == VERSION and 0 <= segment.start < segment.stop else None
+
+
+def append_segment(index: RecallIndex, segment: Segment) -> bool:
+    """Add the units of a segment to an index of the entries before it. Return False if the data does not fit."""
+    try:
+        inflater = zlib.decompressobj()
+        unpacked = inflater.decompress(segment.data, _MAX_BYTES)
+        if not inflater.eof:
+            return False
+        _append(index, segment, msgspec.msgpack.decode(unpacked, type=_Columns))
+    except (ValueError, zlib.error, IndexError):
+        return False
+    return True
+
+
+def _append(index: RecallIndex, segment: Segment, columns: _Columns) -> None:
+    """Add the units of a segment to an index. Raise `ValueError` if the data does not fit; the index is unchanged."""
+    terms, words, names = (_unpack_texts(each) for each in (columns.terms, columns.words, columns.names))
+    positions = segment.start + _unpack(columns.positions, np.int32)
+    times, flags = _unpack(columns.times, np.int64), _unpack(columns.flags, np.uint8)
+    by_unit = (columns.speakers, columns.lengths, columns.part_counts, columns.labels)
+    speakers, lengths, part_counts, labels = (_unpack(each, np.int32) for each in by_unit)
+    part_stops, sizes = _unpack(columns.part_stops, np.int32), _unpack(columns.sizes, np.int32)
+    part_terms, label_terms = _unpack(columns.part_terms, np.int32), _unpack(columns.label_terms, np.int32)
+    traits = _unpack(columns.traits, np.uint8)
+    if len(part_counts) and int(part_counts.min()) <= 0:
+        raise ValueError("a unit of the segment has no part")
+    if not len(index) and len(flags) and ~flags[0] & (_SESSION | _TOPIC):
+        raise ValueError("the first unit of the index begins no session")
+    units, term_count = len(positions), len(index.vocabulary.terms) + len(terms)
+    part_units = np.repeat(np.arange(units), part_counts)
+    fits = (
+        {len(each) for each in (times, flags, speakers, lengths, part_counts, labels)} == {units}
+        and len(part_units) == len(part_stops) == len(sizes) == len(traits)
+        and min(int(each.min(initial=0)) for each in (sizes, labels, lengths)) >= 0
+        and len(part_terms) == sizes.sum()
+        and len(label_terms) == labels.sum()
+        and len(terms) == len(words)
+        and len(index.vocabulary.numbers.keys() | terms) == term_count
+        and _is_within(np.concatenate((part_terms, label_terms)), 0, term_count)
+        and _is_within(speakers, -1, len(index.names) + len(names))
+        and _is_within(positions, segment.start, segment.stop)
+        and bool((np.diff(positions) > 0).all())
+    )
+    if not fits:
+        raise ValueError("the columns of the segment do not fit together")
+    part_starts = np.append(0, part_stops[:-1])[: len(part_stops)]
+    part_starts[np.flatnonzero(np.diff(part_units, prepend=-1))] = 0
+    if (part_starts > part_stops).any():
+        raise ValueError("the parts of the segment overlap")
+    for term, word in zip(terms, words, strict=True):
+        index.number_term(term, word)
+    index.names += names
+    index.append_columns(
+        positions=positions,
+        times=times,
+        is_assistant=(flags & _ASSISTANT) > 0,
+        has_one_part=(flags & _ONE_PART) > 0,
+        sessions=np.cumsum((flags & _SESSION) > 0),
+        topics=np.cumsum((flags & _TOPIC) > 0),
+        speakers=speakers,
+        lengths=lengths,
+        part_counts=part_counts,
+        part_starts=part_starts,
+        part_stops=part_stops,
+        traits=traits,
+        sizes=sizes,
+        part_terms=part_terms,
+        label_terms=label_terms,
+        labels=labels,
+    )
+
+
+def _is_within(values: Array, first: int, stop: int) -> bool:
+    """Return True if all values are at least `first` and less than `stop`."""
+    return not len(values) or (int(values.min()) >= first and int(values.max()) < stop)
+
+
+def _find_steps(values: Array, start: int, stop: int) -> Array:
+    """Return, for each value from `start` to `stop`, 1 if it differs from the one before it, else 0."""
+    steps: Array = np.diff(values[start:stop], prepend=values[start - 1] if start else -1) > 0
+    return steps
+
+
+def _pack(values: Array, dtype: DTypeLike) -> bytes:
+    """Return numbers as bytes: the first byte of each, then the second of each, and so on."""
+    little = values.astype(np.dtype(dtype).newbyteorder("<"))
+    return little.view(np.uint8).reshape(len(little), little.itemsize).T.tobytes()
+
+
+def _unpack(data: bytes, dtype: DTypeLike) -> Array:
+    """Return the numbers in bytes that `_pack` made."""
+    kind = np.dtype(dtype).newbyteorder("<")
+    planes = np.array(bytearray(data), np.uint8).reshape(kind.itemsize, len(data) // kind.itemsize)
+    return np.ascontiguousarray(planes.T).reshape(-1).view(kind).astype(dtype)
+
+
+def _pack_texts(texts: list[str]) -> bytes:
+    return "\n".join(texts).encode("utf-8", "surrogatepass")
+
+
+def _unpack_texts(data: bytes) -> list[str]:
+    return data.decode("utf-8", "surrogatepass").split("\n") if data else []

@@ -1,0 +1,243 @@
+"""Test the stored recall index: it never disagrees with the transcript, and losing it costs one rebuild."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longtalk import Conversation, Memory
+from longtalk._util import json_bytes
+from longtalk.memory.recall import search, whole
+from longtalk.memory.recall.columns import Column
+from longtalk.memory.recall.index import RecallIndex, Unit
+from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
+from longtalk.memory.recall.ranking import rank
+from longtalk.memory.recall.search import Recall, index_store, list_new_segments
+from longtalk.memory.recall.segments import KIND, append_segment, decode_segment, encode_segment
+from longtalk.memory.recall.units import to_unit
+from longtalk.state.codec import decode
+from longtalk.stores.base import MAIN, BranchHead, Commit, HeadMoved, PlacedRecord, Store
+from longtalk.stores.in_memory import InMemory
+from longtalk.testing import Scripted, says
+from longtalk.transcript.pack import Entry
+from longtalk.transcript.transcript import link_entries
+from longtalk.transfer.snapshot import read_snapshot
+from longtalk.wires import WIRES
+from tests.memory.recall.test_index import TEXTS, UNITS
+from tests.support.properties import examples
+
+QUERY = "Did Ada always play the violin in Lisbon, by the river, yesterday?"
+WORDS = ("violin", "Lisbon", "river", "我喜欢琴", "always Ada", "yesterday", "soup", "\ud800 violins", "the")
+FREE = Recall(gate=False)
+
+
+@contextmanager
+def small_segments(entries: int = 3) -> Iterator[None]:
+    """Let segments have few entries."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whole, "_SEGMENT_ENTRIES", entries)
+        yield
+
+
+def get_columns(index: RecallIndex) -> dict[str, Any]:
+    """Return what an index consists of, except texts."""
+    columns = {name: each.values.tolist() for name, each in vars(index).items() if isinstance(each, Column)}
+    for name in ("terms", "starts"):
+        columns[f"postings.{name}"] = getattr(index.postings, name).values.tolist()
+    return {**columns, "names": index.names, "terms": index.vocabulary.terms, "words": index.term_words}
+
+
+@examples(35, 400)
+@given(UNITS, TEXTS, st.data())
+def test_an_index_that_was_stored_in_segments_is_the_same(units: list[Unit], query: str, data: st.DataObject) -> None:
+    units = [msgspec.structs.replace(unit, labels="soup Ada" if unit.position % 2 else "") for unit in units]
+    whole_index, read = RecallIndex(units), RecallIndex()
+    size = units[-1].position + 1 if units else 1
+    cuts = sorted(data.draw(st.sets(st.integers(1, size), max_size=4)))
+    read.read_units = lambda positions: [unit for unit in units if unit.position in positions]
+    for start, stop in zip([0, *cuts], [*cuts, size], strict=True):
+        if start < stop:
+            segment = decode_segment(encode_segment(whole_index, start, stop))
+            assert segment is not None
+            assert append_segment(read, segment)
+    read.restore_topic()
+    assert get_columns(read) == get_columns(whole_index)
+    assert rank(read, query) == rank(whole_index, query)
+    more = Unit(size + 3, "user", "And the violin?", units[-1].at if units else 0)
+    read.add(more)
+    whole_index.add(more)
+    assert get_columns(read) == get_columns(whole_index)
+
+
+@examples(50, 500)
+@given(st.binary(max_size=40), st.data())
+def test_data_that_was_changed_is_refused_or_read_and_never_breaks_the_index(noise: bytes, data: st.DataObject) -> None:
+    index = RecallIndex([Unit(i, "user", text) for i, text in enumerate(WORDS)])
+    segment = decode_segment(encode_segment(index, 0, len(WORDS)))
+    assert segment is not None
+    plain = bytearray(zlib.decompress(segment.data))
+    at = data.draw(st.integers(0, len(plain)))
+    plain[at : at + len(noise)] = noise
+    changed = msgspec.structs.replace(segment, data=zlib.compress(bytes(plain)))
+    read = RecallIndex()
+    assert append_segment(read, changed) == bool(len(read))
+    rank(read, QUERY)
+    for broken in (segment.data[:-5], noise, b""):
+        assert not append_segment(RecallIndex(), msgspec.structs.replace(segment, data=broken))
+    assert decode_segment(noise) is None
+    later = json_bytes.encode(msgspec.structs.replace(segment, version=99))
+    assert decode_segment(later) is None
+
+
+# In a store
+
+
+class Talk:
+    """A stored conversation, and caches as two processes have them."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.caches = [IndexCache(), IndexCache()]
+        self.number = 0
+        self.say(MAIN, ["violin"])
+
+    def head(self, branch: str) -> BranchHead:
+        head = self.store.head("ada", "talk", branch)
+        assert head is not None
+        return head
+
+    def say(self, branch: str, texts: list[str]) -> None:
+        self.number += 1
+        head = self.store.head("ada", "talk", branch)
+        entries = [make_entry(text, ("user", "assistant")[i % 2]) for i, text in enumerate(texts)]
+        linked = link_entries(head.entry if head else None, f"t{self.number}", 0, entries)
+        self.store.write(
+            "ada", "talk", Commit(branch=branch, expect=head.revision if head else 0, entries=linked, at=1)
+        )
+
+    def fork(self, branch: str, size: int) -> str:
+        self.number += 1
+        name = f"b{self.number}"
+        self.store.write("ada", "talk", Commit(branch=name, expect=0, source=(branch, size), at=1))
+        return name
+
+    def index(self, branch: str, process: int) -> CachedIndex:
+        """Return the index as one process makes it, with what it would store."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(search, "_INDEX_CACHE", self.caches[process])
+            found = index_store(self.store, "ada", "talk", branch, self.head(branch).size, QUERY, FREE)
+        assert isinstance(found, CachedIndex)
+        return found
+
+    def save(self, branch: str, revision: int, index: CachedIndex) -> None:
+        records = tuple(PlacedRecord(*each) for each in list_new_segments(index))
+        with suppress(HeadMoved):
+            self.store.write("ada", "talk", Commit(branch=branch, expect=revision, records=records, at=1))
+
+    def check(self, branch: str, index: CachedIndex) -> None:
+        """Check that an index is equal to one made of what is in the store."""
+        entries = self.store.read("ada", "talk", branch, 0, self.head(branch).size).entries()
+        fresh = RecallIndex(unit for i, entry in enumerate(entries) if (unit := to_unit(i, entry)) is not None)
+        assert get_columns(index) == get_columns(fresh)
+        for position in index.positions.values.tolist():
+            assert index.get_unit(position) == fresh.get_unit(position)
+
+
+def make_entry(text: str, role: str = "user") -> Entry:
+    native = json_bytes.encode({"role": role, "content": text})
+    return Entry(role=role, wire="openai-chat", native=native, at=1_700_000_000_000)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["say", "say", "fork", "cut", "redact", "ask", "ask", "ask", "race", "lose"]),
+        st.integers(0, 9),
+        st.integers(0, 30),
+        st.lists(st.sampled_from(WORDS), min_size=1, max_size=5),
+    ),
+    max_size=25,
+)
+
+
+@examples(60, 600)
+@given(STEPS)
+def test_whatever_happens_the_index_agrees_with_the_transcript(
+    steps: list[tuple[str, int, int, list[str]]],
+) -> None:
+    talk, branches = Talk(InMemory()), [MAIN]
+    with small_segments():
+        for step, i, n, words in steps:
+            branch, process = branches[i % len(branches)], n % 2
+            head = talk.head(branch)
+            if step == "say":
+                talk.say(branch, words)
+            elif step == "fork":
+                branches.append(talk.fork(branch, n % (head.size + 1)))
+            elif step == "cut":
+                cut = min(head.size, n)
+                talk.store.write("ada", "talk", Commit(branch=branch, expect=head.revision, cut=cut, at=1))
+            elif step == "redact" and head.size:
+                entry = talk.store.read("ada", "talk", branch, n % head.size, n % head.size + 1).entry(0)
+                talk.store.redact("ada", "talk", entry.id, make_entry("[redacted]").native)
+            elif step == "lose":
+                talk.caches[process] = IndexCache()
+            elif step in ("ask", "race"):
+                index = talk.index(branch, process)
+                talk.check(branch, index)
+                if step == "race":
+                    talk.say(branch, words)  # another process writes first, so the segments are not stored
+                talk.save(branch, head.revision, index)
+                talk.caches[process].put(index)
+        for branch in branches:
+            for process in range(2):
+                index = talk.index(branch, process)
+                talk.check(branch, index)
+                talk.caches[process].put(index)
+
+
+def test_segments_are_read_instead_of_entries() -> None:
+    talk = Talk(InMemory())
+    talk.say(MAIN, [f"violin {i}" for i in range(49)])
+    read: list[int] = []
+    plain = talk.store.read
+    with small_segments(10), pytest.MonkeyPatch.context() as patch:
+        index = talk.index(MAIN, 0)
+        assert [position for _, position in index.new_segments] == [9, 19, 29, 39, 49]
+        talk.save(MAIN, 1 + 1, index)
+        talk.say(MAIN, ["Good.", "Yes."])
+        talk.caches[0].put(index)
+        patch.setattr(talk.store, "read", lambda *names: read.append(names[-1] - names[-2]) or plain(*names))
+        for process in (0, 1):
+            index = talk.index(MAIN, process)
+            assert (len(index), index.new_segments) == (52, ())
+        fork = talk.fork(MAIN, 25)
+        assert len(talk.index(fork, 1)) == 25
+    assert read == [2, 2, 5]
+
+
+def test_a_turn_stores_its_segments_and_exports_and_states_leave_them_out() -> None:
+    store = InMemory()
+    talk = Conversation("talk", model=Scripted(*[says("Well, well.")] * 9), store=store, policy=Memory())
+    with small_segments(4):
+        for i in range(8):
+            talk.send(f"My violin {i} is red, what about yours?")
+        placed = store.records("", "talk", MAIN, KIND)
+        assert [each.position for each in placed] == [3, 7, 11]
+        assert [each.record.kind for each in talk_records(store)].count(KIND) == 1
+        snapshot = read_snapshot(store, "", "talk")
+        assert snapshot is not None
+        assert KIND not in {each.record.kind for path in snapshot.paths.values() for each in path.records}
+        assert KIND not in [record.kind for record in decode(talk.state(), wires=WIRES).records]
+
+
+def talk_records(store: Store) -> tuple[PlacedRecord, ...]:
+    head = store.head("", "talk", MAIN)
+    assert head is not None
+    return head.records
