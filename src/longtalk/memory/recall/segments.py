@@ -130,8 +130,9 @@ def _append(index: RecallIndex, segment: Segment, columns: _Columns) -> None:
     part_stops, sizes = _unpack(columns.part_stops, np.int32), _unpack(columns.sizes, np.int32)
     part_terms, label_terms = _unpack(columns.part_terms, np.int32), _unpack(columns.label_terms, np.int32)
     traits = _unpack(columns.traits, np.uint8)
-    if len(part_counts) and int(part_counts.min()) <= 0:
-        raise ValueError("a unit of the segment has no part")
+    # Checked first, because the numbers of parts decide how much memory is needed.
+    if len(part_counts) and (int(part_counts.min()) <= 0 or int(part_counts.sum()) != len(part_stops)):
+        raise ValueError("the parts of the segment do not fit its units")
     if not len(index) and len(flags) and ~flags[0] & (_SESSION | _TOPIC):
         raise ValueError("the first unit of the index begins no session")
     units, term_count = len(positions), len(index.vocabulary.terms) + len(terms)
