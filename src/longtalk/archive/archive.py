@@ -301,6 +301,6 @@ class AsyncArchive(AsyncArchiveReading):
         return receipt
 
     async def expire(self, conversation: str, *, before: int) -> DeletionReceipt | None:
-        """Delete a conversation, unless it was changed at or after `before` (ms since 1970) or a turn runs on it."""
+        """Delete a conversation, unless it was changed at or after `before` (ms since 1970) or a turn is running."""
         receipt: DeletionReceipt | None = await self._call(partial(expire, self.store), conversation, before)
         return receipt

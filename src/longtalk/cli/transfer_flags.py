@@ -67,9 +67,9 @@ def export(everything: bool, **options: Any) -> None:
 def import_(**options: Any) -> None:
     """Import conversations from files and databases.
 
-    The format is detected: exports of Longtalk, states, messages in OpenAI's chat format or in Anthropic's, data
-    exports of ChatGPT and Claude (the .zip or conversations.json), the log of llm, LangGraph's checkpoints and sessions
-    of the OpenAI Agents SDK, both in SQLite or PostgreSQL; - is standard input. Files and databases of other tools can
+    Detects the format: Longtalk's exports and states, messages in OpenAI's chat format or Anthropic's, data exports of
+    ChatGPT and Claude (the .zip or conversations.json), llm's log, LangGraph's checkpoints and sessions of the OpenAI
+    Agents SDK (in SQLite or PostgreSQL). Use - to read standard input. Files and databases of other tools can
     be imported again to add new messages. Exits with status 1 if a conversation was skipped.
 
     \b

@@ -303,7 +303,8 @@ def _read_overrides() -> Mapping[str, Model]:
     except (OSError, ValueError) as problem:
         if os.environ.get("LONGTALK_MODELS", "").strip():
             raise InputError(
-                f"LONGTALK_MODELS names the file {file_path!a}, which can't be read: {problem}. Correct the path."
+                f"LONGTALK_MODELS names the file {file_path!a}, which can't be read: {problem}. Check its path, its "
+                "permissions and its content."
             ) from None
         return {}
     state = (file_path, status.st_mtime_ns, status.st_size)

@@ -52,8 +52,8 @@ class WindowShare(msgspec.Struct, frozen=True):
         OverWindow(self.share)
         if self.to is not None and OverWindow(self.to).share > self.share:
             raise InputError(
-                f"`to` must be at most `share` ({self.share}), not {self.to}: it is the share of the window that is "
-                "used after a cut."
+                f"`to` must be at most `share` ({self.share}), not {self.to}: `to` is the share of the window "
+                "that is still used after a cut."
             )
         _check_digest(self.digest)
 

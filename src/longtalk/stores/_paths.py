@@ -42,7 +42,7 @@ def trace_path(segment: S | None, size: int, get_base: Callable[[S], tuple[int, 
 
 
 def clip(path: Sequence[Span[S]], start: int, stop: int) -> list[Span[S]]:
-    """Return the part of a path from position `start` to `stop - 1`. Spans outside this range are left out."""
+    """Return the part of a path from position `start` to `stop - 1`. A span that crosses the border is cut there."""
     return [
         Span(segment, max(start, first), min(stop, end))
         for segment, first, end in path

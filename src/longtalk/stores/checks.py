@@ -39,9 +39,9 @@ def check_commit(head: BranchHead | None, commit: Commit, source: BranchHead | N
 
 def check_commit_fields(commit: Commit) -> None:
     """Raise `ValueError` if the fields of a commit contradict each other, regardless of the stored data."""
-    times = [entry.at for entry in commit.entries]
-    if min(commit.at, *times, 0) < 0:
-        raise ValueError("the time of a commit or of an entry is before 1970, so it is out of range")
+    for at in (commit.at, *(entry.at for entry in commit.entries)):
+        if at < 0:
+            raise ValueError(f"the time {at} of a commit or entry is before 1970; times are in ms since 1970")
     if commit.entry_meta and any(not 0 <= i < len(commit.entries) for i in commit.entry_meta):
         raise ValueError("entry_meta must have only indexes of the commit's entries")
     if commit.turn is None and (commit.request is not None or commit.manifest):

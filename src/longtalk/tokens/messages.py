@@ -219,7 +219,7 @@ class _Tally:
             self.fixed += found
 
     def _add_encrypted(self, data: str) -> None:
-        """Add reasoning in base64 that only the provider can read, as one token for every four decoded bytes."""
+        """Count encrypted reasoning, which is in base64, as one token for every four decoded bytes."""
         self.fixed += len(data) * 3 // 16
 
     # One method per type of block. Each adds what has rules of its own and returns the members that remain to be added.

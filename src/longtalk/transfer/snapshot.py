@@ -225,7 +225,7 @@ def select_current_records(records: Sequence[PlacedRecord]) -> dict[str, PlacedR
 
 
 def has_all_entries(more: Snapshot, less: Snapshot) -> bool:
-    """Return True if `more` has every branch of `less`, and each begins with all entries that it has in `less`."""
+    """Return True if every branch of `less` is also in `more`, and begins there with the same entries."""
     return all(
         name in more.paths and starts_with_entries(more.paths[name].entries, path.entries)
         for name, path in less.paths.items()

@@ -162,7 +162,7 @@ def test_an_archive_of_claude(tmp_path: Path) -> None:
     [
         (as_zip({"user.json": b"{}"}), "contains no conversations.json"),
         (as_zip({"conversations.json": b"[7]"}), "contains no conversations.json"),
-        (as_zip({"conversations.json": b"[{"}), "Can't read conversations.json in the archive"),
+        (as_zip({"conversations.json": b"[{"}), "Can't read conversations.json in the .zip file"),
         (as_zip({"conversations.json": b"junk"}), "neither a JSON list nor a JSON object"),
         (b"PK\x03\x04 and no more", "The archive is damaged"),
         (b'[{"mapping"', "Can't read a conversation from"),

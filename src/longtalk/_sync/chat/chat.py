@@ -280,7 +280,7 @@ class Chat:
         source: str = "app",
         seal: Seal | BoundSeal | None = None,
     ) -> bytes:
-        """Add an event, something that happened outside the conversation, without a model call. Return the next state.
+        """Add an event, which happened outside the conversation, without calling the model. Return the next state.
 
         A state that can't be read always raises `BadState` here, because there is no reply that could report it.
         """

@@ -299,7 +299,7 @@ class Ranking:
         return parts, scores / (weights.base_length + sizes) ** weights.brevity
 
     def _add_nearness(self, parts: Array, scores: Array) -> tuple[Array, Array]:
-        """Return the parts and their scores, scaled to at most 1, with the weighted semantic similarity added.
+        """Scale the scores to at most 1, add the weighted similarity in meaning, and return the parts and their scores.
 
         If the index has no vectors, they are returned unchanged.
         """

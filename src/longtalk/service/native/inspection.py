@@ -157,7 +157,7 @@ class SettingsObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_history(call: ApiCall[HistoryQuery, Nothing]) -> HistoryPage:
-    """Return a page of a branch's history, the newest first."""
+    """Return a page of a branch's history, newest first."""
     info, query = await find_info(call), call.query
     found = await call.archive.history(info.id, branch=query.branch, limit=query.limit, before=query.before)
     before = found[0].position if found and found[0].position else None

@@ -78,7 +78,7 @@ class Route(msgspec.Struct, Generic[Q, B], frozen=True):
 
     @property
     def full_path(self) -> str:
-        """The whole path."""
+        """The path of the route, with the prefix of all our own routes."""
         return PREFIX + self.path
 
     @property

@@ -87,7 +87,7 @@ def new_chain_id(key: str = "", seed: str = "") -> ResponseId:
 
 
 async def make_order(service: Service, caller: Caller, given: CreateResponse, target: Target) -> TurnOrder:
-    """Return the turn that a request asks for."""
+    """Make the order for the turn that a request asks for."""
     model = service.models.find(given.model, allowed=caller.models)
     options = given.make_options(model.provider, model.options)
     model = msgspec.structs.replace(model, policy=given.choose_policy(model.policy, model.provider))

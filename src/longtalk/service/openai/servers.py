@@ -38,5 +38,5 @@ def list_missing(provider: AsyncProvider) -> frozenset[str]:
 
 
 def can_name_tool(provider: AsyncProvider) -> bool:
-    """Return True if a request can make the model call one certain function."""
+    """Return True if a request can force the model to call a specific function."""
     return provider.label.partition(":")[0] not in _WITHOUT_NAMED_TOOLS

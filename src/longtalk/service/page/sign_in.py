@@ -25,7 +25,11 @@ async def handle_session(request: Request) -> Response:
     try:
         service.gate.check_origin(request.method, request.headers)
         if not is_from_page(request.headers):
-            raise ApiError(403, "Only the page itself can sign in or out.", code="origin_not_allowed")
+            raise ApiError(
+                403,
+                "Sign-in and sign-out are only accepted from this service's own page, not from another site.",
+                code="origin_not_allowed",
+            )
         return await (_sign_in if request.method == "POST" else _sign_out)(service, request)
     except Exception as problem:
         return from_error(problem).to_response()

@@ -83,7 +83,7 @@ def _migrate(connection: Connection, schema: str, quoted: str) -> None:
 
 
 def _replace_texts(connection: Connection, quoted: str) -> None:
-    """Replace the texts of entries that an earlier version has shortened by the whole texts."""
+    """Restore the full texts of entries that an earlier version stored shortened."""
     # The policies would hide the rows of other owners.
     connection.execute(f"ALTER TABLE {quoted}.entries NO FORCE ROW LEVEL SECURITY")
     after = (0, -1)

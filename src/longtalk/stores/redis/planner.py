@@ -238,7 +238,7 @@ class CommitPlanner:
         return numbers
 
     def _find_obsolete(self, numbers: Sequence[int]) -> set[int]:
-        """Return the `numbers` of the records that the commit declares obsolete."""
+        """Return those of the record `numbers` that the commit declares obsolete."""
         records = self._read("HMGET", self._keys.records, *numbers) if numbers else []
         obsolete = {encode(record) for record in self._commit.obsolete}
         return {number for number, data in zip(numbers, records, strict=True) if data in obsolete}

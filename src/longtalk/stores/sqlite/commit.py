@@ -285,7 +285,9 @@ def _parse_entry_number(entry: Entry) -> int:
     if entry.id != f"{entry.turn}-{number}" or not number.isdecimal() or str(int(number[:12])) != number:
         raise ValueError(f"entry id {entry.id!r} must be the turn's id {entry.turn!r}, a hyphen and a number")
     if not 0 <= entry.tokens <= MAX_COUNT or not 0 <= entry.at <= MAX_COUNT or int(number) >= 2**32 - 1:
-        raise ValueError(f"the token count, time or number of entry {entry.id!r} is out of range")
+        raise ValueError(
+            f"the token count {entry.tokens}, the time {entry.at} or the number of entry {entry.id!r} is out of range"
+        )
     return int(number)
 
 

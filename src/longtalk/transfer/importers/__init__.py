@@ -237,7 +237,7 @@ def _open_zip(source: bytes | Path) -> ToolFile:
     try:
         found = _parse_documents(parts) if parts else None
     except ValueError as problem:
-        raise InputError(f"Can't read conversations.json in the archive: {problem}.") from None
+        raise InputError(f"Can't read conversations.json in the .zip file: {problem}.") from None
     if found is None:
         raise InputError(
             "The archive contains no conversations.json of ChatGPT or Claude: pass the .zip file of a data export."

@@ -173,7 +173,7 @@ def _build_placeholder(extra: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _count_blocks(extra: Sequence[Mapping[str, Any]], notes: Counter[str], *, alone: bool) -> None:
-    """Count, in `notes`, the blocks of a message that are kept as its metadata.
+    """Record in `notes` how many blocks of a message are kept as its metadata only.
 
     With `alone`, the message has no other content and becomes a placeholder; then each type of block is noted once.
     """

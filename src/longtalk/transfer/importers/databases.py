@@ -150,7 +150,7 @@ def _open(source: bytes | Path) -> Iterator[tuple[Database, Budget]]:
 
 
 def _restrict(db: apsw.Connection, size: int, budget: Budget) -> None:
-    """Limit the work of SQLite and the data that it returns, for a database of `size` bytes."""
+    """Let SQLite do only as much work, and return only as much data, as reading a database of `size` bytes needs."""
     allowed = ALLOWED_STEPS + STEPS_PER_BYTE * size
     steps = 0
 
