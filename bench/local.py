@@ -76,27 +76,30 @@ FACTS = (
     ),
 )
 BETWEEN = "Please wish me a nice day."
-SMALL_TALK = (
-    "Tell me about rivers in France, in five sentences.",
-    "Write a short poem about cats.",
-    "What is a good breakfast? Give me a recipe.",
-    "Tell me about two planets, in five sentences.",
-    "How do bees make honey?",
-    "What should I see in Rome in one day?",
-    "Explain how a bicycle stays upright.",
-    "Why is the sky blue?",
-    "Give me three tips for better sleep.",
-    "Write a limerick about a sailor.",
-    "What is the difference between a crocodile and an alligator?",
-    "How is cheese made?",
-    "Tell me a fairy tale in five sentences.",
-    "What does a conductor of an orchestra do?",
-    "How do I remove a coffee stain?",
-    "Who was Marie Curie?",
-    "What is jazz?",
-    "How deep is the ocean?",
-    "Describe a thunderstorm.",
-    "What do people eat in Japan?",
+SMALL_TALK = tuple(
+    f"Tell me about {topic}, in five sentences."
+    for topic in (
+        "rivers in France",
+        "cats",
+        "a good breakfast, with a recipe",
+        "two planets",
+        "how bees make honey",
+        "what to see in Rome in one day",
+        "how a bicycle stays upright",
+        "why the sky is blue",
+        "how to sleep better",
+        "the life of a sailor",
+        "crocodiles and alligators",
+        "how cheese is made",
+        "a fairy tale",
+        "what a conductor of an orchestra does",
+        "how to remove a coffee stain",
+        "Marie Curie",
+        "jazz",
+        "the depth of the ocean",
+        "a thunderstorm",
+        "what people eat in Japan",
+    )
 )
 GOALS = {
     "1.5b": {"facts": 38, "right person": 32, "tools": 5, "facts in the brief": 8, "answers with Memory": 8},

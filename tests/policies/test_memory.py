@@ -624,7 +624,7 @@ def test_a_recall_that_fails_does_not_take_the_turn_along(tmp_path: Path, monkey
     with closing(SQLite(tmp_path / "talks.db")) as store:
         held = Conversation("lesson", model=provider, store=store, policy=RECALLS)
         held.send("My sister Pernille plays the bassoon.")
-        monkeypatch.setattr(store, "matches", lambda *_: 1 / 0)
+        monkeypatch.setattr("longtalk.memory.recall.search.index_store", lambda *_, **__: 1 / 0)
         reply = held.send("What does my sister play?")
     assert [notice.kind for notice in reply.notices] == ["recall_failed"]
     assert reply.text.strip() == "All right."
