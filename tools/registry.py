@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from longtalk.models import registry as models  # noqa: E402
-from longtalk.models.prices import Prices  # noqa: E402
+from longtalk.models.call_cost import Prices  # noqa: E402
 from longtalk.providers.registry import PROVIDERS  # noqa: E402
 
 FILE = Path(models.DATA_PATH)

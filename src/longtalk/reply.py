@@ -21,7 +21,7 @@ from longtalk.wires.views import MessageView, ToolCallView
 
 if TYPE_CHECKING:
     from longtalk.context.compose import Context
-    from longtalk.models.prices import Cost
+    from longtalk.models.call_cost import Cost
 
 
 Shed: TypeAlias = Callable[[Transcript], tuple[Transcript, bytes | None]]

@@ -9,7 +9,7 @@ from longtalk.archive.metrics import Metrics, build_metrics
 from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch
 from longtalk.context.manifest import encode_manifest
-from longtalk.models.prices import Cost
+from longtalk.models.call_cost import Cost
 from longtalk.transcript.manifest import Run, StoredManifest, read_manifest
 from longtalk.transcript.transcript import Transcript, Turn
 from longtalk.usage import Usage

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from longtalk import Archive, Chat, Conversation, Memory, Seal
 from longtalk.cli.command_flags import commands
 from longtalk.cli.output import escape, escape_line, format_time
-from longtalk.models.prices import FREE, Prices
+from longtalk.models.call_cost import FREE, Prices
 from longtalk.providers.base import Capabilities
 from longtalk.stores.base import Store
 from longtalk.testing import Scripted, says

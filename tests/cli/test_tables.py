@@ -9,7 +9,7 @@ import pytest
 
 from longtalk import Conversation
 from longtalk.cli.tables import Column, cut, fit_table, measure
-from longtalk.models.prices import Prices
+from longtalk.models.call_cost import Prices
 from longtalk.providers.base import Capabilities
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import Terminal, longtalk, store_at

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk.context.costs import CostReceipt, Ratios, compare_costs, compute_ratios
-from longtalk.models.prices import FREE, Prices, Tier
+from longtalk.models.call_cost import FREE, Prices, Tier
 from longtalk.usage import Usage
 
 TALK: dict[str, Any] = {

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from longtalk import Chat, Conversation, InputError, KeepLast, Reply
 from longtalk.errors import RequestRefused
 from longtalk.models import registry as models
-from longtalk.models.prices import FREE, Prices
+from longtalk.models.call_cost import FREE, Prices
 from longtalk.models.registry import Model, find, register
 from longtalk.providers.registry import PROVIDERS, resolve
 from longtalk.stores.in_memory import InMemory

@@ -15,7 +15,7 @@ from longtalk.context.measure import Terms
 from longtalk.context.planning import make_plan
 from longtalk.errors import InputError
 from longtalk.memory.summary import Summary
-from longtalk.models.prices import FREE, Prices
+from longtalk.models.call_cost import FREE, Prices
 from longtalk.policies import Combine, Economy, KeepLast
 from longtalk.state.codec import decode, encode
 from longtalk.testing import says

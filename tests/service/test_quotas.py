@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from longtalk.models.prices import Prices
+from longtalk.models.call_cost import Prices
 from longtalk.observation import Observation
 from longtalk.providers.base import Capabilities
 from longtalk.service.errors import ApiError

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk import Archive, Chat, Conversation, Economy, InputError, KeepAll, KeepLast, Summarize, TokenBudget
-from longtalk.models.prices import Prices
+from longtalk.models.call_cost import Prices
 from longtalk.policies import Policy
 from longtalk.simulation.compare import (
     OPTIMUM,

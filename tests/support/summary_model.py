@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from longtalk.memory.summary import Summary
-from longtalk.models.prices import Prices
+from longtalk.models.call_cost import Prices
 from longtalk.providers.base import Capabilities
 from longtalk.stores.base import Store
 from longtalk.testing import Step, says, validate

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from longtalk.archive.metrics import Metrics
-from longtalk.models.prices import add_dollars
+from longtalk.models.call_cost import add_dollars
 from longtalk.usage import Usage
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from longtalk.models.prices import add_dollars
+from longtalk.models.call_cost import add_dollars
 from longtalk.transcript.manifest import read_manifest
 from longtalk.transcript.standing import read_record
 from longtalk.transfer.conversation_export import ConversationExport

@@ -18,7 +18,7 @@ from longtalk.cli.stats import format_dollars
 from longtalk.cli.store import find_or_latest, open_archive
 from longtalk.cli.tables import Column, cut, print_table
 from longtalk.errors import InputError
-from longtalk.models.prices import Prices
+from longtalk.models.call_cost import Prices
 from longtalk.policies import Policy
 from longtalk.policies.notation import format_policy
 from longtalk.simulation.compare import (

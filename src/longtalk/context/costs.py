@@ -19,7 +19,7 @@ from longtalk.memory.summary import PROMPT_TOKENS
 from longtalk.usage import Usage
 
 if TYPE_CHECKING:
-    from longtalk.models.prices import Prices
+    from longtalk.models.call_cost import Prices
 
 CACHE_SECONDS = 300
 """The assumed number of seconds for which a provider caches the beginning of a request, if it is unknown."""

@@ -18,7 +18,7 @@ from longtalk.transcript.manifest import Run, StoredManifest, Verdict
 from longtalk.transcript.transcript import Transcript
 
 if TYPE_CHECKING:
-    from longtalk.models.prices import Cost
+    from longtalk.models.call_cost import Cost
 
 MAX_STORED_RUNS = 8
 """The number of runs above which a manifest omits the runs that are also in its epoch."""

@@ -34,7 +34,7 @@ from longtalk.transcript.transcript import Transcript
 from longtalk.wires.protocol import Wire
 
 if TYPE_CHECKING:
-    from longtalk.models.prices import Prices
+    from longtalk.models.call_cost import Prices
 
 MAX_ANSWER_ROOM = 4_096
 """The maximum number of tokens reserved for an answer of unknown length. Small windows reserve an eighth."""

@@ -27,7 +27,7 @@ import msgspec
 
 from longtalk._util import user_dirs
 from longtalk.errors import InputError
-from longtalk.models.prices import Prices, Rates, Tier
+from longtalk.models.call_cost import Prices, Rates, Tier
 
 __all__ = ["Model", "Prices", "Provider", "Rates", "Tier", "find", "models", "providers", "register"]
 

@@ -19,7 +19,7 @@ import msgspec
 from longtalk.wires.protocol import Handle, Wire
 
 if TYPE_CHECKING:
-    from longtalk.models.prices import Prices
+    from longtalk.models.call_cost import Prices
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):

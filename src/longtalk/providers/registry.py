@@ -197,7 +197,7 @@ def _find_capabilities(provider: str, model: str, url: str, default: Capabilitie
     The prices and cache times that come with Longtalk apply only at the provider's own address (`hosted`). Those that
     the user registered apply everywhere.
     """
-    from longtalk.models.prices import FREE
+    from longtalk.models.call_cost import FREE
     from longtalk.models.registry import find, is_overridden
 
     prices = (

@@ -17,7 +17,7 @@ import msgspec
 
 from longtalk._util import typed_json
 from longtalk._util.concurrency import call_store
-from longtalk.models.prices import add_dollars, adjust_prices, cost
+from longtalk.models.call_cost import add_dollars, adjust_prices, cost
 from longtalk.observation import Observation, OnEvent
 from longtalk.providers.base import explain_unknown_prices
 from longtalk.service.errors import ApiError

@@ -19,7 +19,7 @@ import msgspec
 from longtalk.context.costs import CostReceipt, Ratios
 from longtalk.errors import InputError
 from longtalk.models import registry
-from longtalk.models.prices import Cost, add_costs, cost
+from longtalk.models.call_cost import Cost, add_costs, cost
 from longtalk.policies import Combine, Economy, KeepAll, KeepLast, Memory, Policy, Summarize, TokenBudget
 from longtalk.simulation.inputs import ReplaySetup, SimulatedModel, Trace
 from longtalk.simulation.optimum import OPTIMUM, find_cheapest_schedule, schedule_policy

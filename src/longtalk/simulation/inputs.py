@@ -12,7 +12,7 @@ from longtalk.context.costs import CACHE_SECONDS, Ratios, compute_ratios
 from longtalk.context.measure import MAX_ANSWER_ROOM
 from longtalk.errors import InputError
 from longtalk.models import registry
-from longtalk.models.prices import FREE, Prices
+from longtalk.models.call_cost import FREE, Prices
 from longtalk.providers.registry import PROVIDERS
 from longtalk.tokens import Counter, count_message, count_preamble, counter_for
 from longtalk.transcript.transcript import Transcript

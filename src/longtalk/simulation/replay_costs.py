@@ -14,7 +14,7 @@ import msgspec
 
 from longtalk.archive.metrics import Metrics
 from longtalk.errors import InputError
-from longtalk.models.prices import add_dollars, cost
+from longtalk.models.call_cost import add_dollars, cost
 from longtalk.simulation.inputs import SimulatedModel
 from longtalk.usage import Usage
 

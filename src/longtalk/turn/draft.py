@@ -33,7 +33,7 @@ from longtalk.wires.protocol import Answer, Quirks, Wire
 from longtalk.wires.views import ToolCallView, show_cards
 
 if TYPE_CHECKING:
-    from longtalk.models.prices import Cost, Prices
+    from longtalk.models.call_cost import Cost, Prices
 
 UNKNOWN = "Outcome unknown: the call was started and no result was kept. It may or may not have taken effect."
 _MARKED = ("length", "filtered", "interrupted")
@@ -111,16 +111,16 @@ class Draft(msgspec.Struct, frozen=True):
         """
         if self.prices is None:
             return None
-        from longtalk.models import prices
+        from longtalk.models import call_cost
 
         if self.prices.free:
-            return prices.Cost()
+            return call_cost.Cost()
         calls = [self.wire.read_usage(raw) for raw in self.turn.usage]
         own = [entry for entry in self.transcript.fresh if entry.turn == self.turn.id]
         answers = sum(entry.role == "assistant" for entry in own)
         if not calls or len(calls) < answers + self.side_calls or not all(call.input for call in calls):
             return None
-        return prices.add_costs(prices.cost(call, self.prices) for call in calls)
+        return call_cost.add_costs(call_cost.cost(call, self.prices) for call in calls)
 
     def notice(self, notice: Notice) -> Draft:
         return msgspec.structs.replace(self, notices=(*self.notices, notice))

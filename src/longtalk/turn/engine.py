@@ -43,7 +43,7 @@ from longtalk.wires.pairing import find_open_calls
 from longtalk.wires.protocol import Preamble
 
 if TYPE_CHECKING:
-    from longtalk.models.prices import Prices
+    from longtalk.models.call_cost import Prices
 
 R = TypeVar("R", bound=TurnReply)
 
@@ -276,7 +276,7 @@ class AsyncEngine:
         known = self.provider.capabilities.prices
         if known is None:
             return None
-        from longtalk.models.prices import adjust_prices
+        from longtalk.models.call_cost import adjust_prices
 
         return adjust_prices(known, options)
 

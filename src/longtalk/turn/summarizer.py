@@ -173,7 +173,7 @@ class AsyncSummarizer:
     def _cost(self, usage: Usage) -> float | None:
         if self._prices is None:
             return None
-        from longtalk.models.prices import cost
+        from longtalk.models.call_cost import cost
 
         spent = cost(usage, self._prices)
         return spent.total if spent is not None else None

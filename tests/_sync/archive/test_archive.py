@@ -16,7 +16,7 @@ from longtalk import Archive, Conversation, Brief, Conversation, Memory
 from longtalk.archive.metrics import Metrics
 from longtalk.errors import CorruptStore, Deleted, InputError, RequestRefused
 from longtalk.memory import Field, Schema
-from longtalk.models.prices import FREE, Prices
+from longtalk.models.call_cost import FREE, Prices
 from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, OverExchanges
 from longtalk.providers.base import Capabilities
 from longtalk.stores.base import Commit, Store

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from longtalk.models.prices import Prices
+from longtalk.models.call_cost import Prices
 from longtalk.service.access import AccessKeys
 from longtalk.service.storage.in_memory import InMemoryStorage
 from longtalk.testing import AsyncScripted, says

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from playwright.sync_api import expect
 
-from longtalk.models.prices import Prices
+from longtalk.models.call_cost import Prices
 from longtalk.service.access import AccessKeys
 from longtalk.service.settings import ModelSettings, Settings
 from longtalk.testing import AsyncScripted, says

@@ -44,7 +44,7 @@ from longtalk.wires.pairing import find_open_calls
 from longtalk.wires.protocol import Preamble
 
 if TYPE_CHECKING:
-    from longtalk.models.prices import Prices
+    from longtalk.models.call_cost import Prices
 
 R = TypeVar("R", bound=TurnReply)
 
@@ -277,7 +277,7 @@ class Engine:
         known = self.provider.capabilities.prices
         if known is None:
             return None
-        from longtalk.models.prices import adjust_prices
+        from longtalk.models.call_cost import adjust_prices
 
         return adjust_prices(known, options)
 

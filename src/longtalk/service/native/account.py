@@ -10,7 +10,7 @@ import longtalk
 from longtalk._util.concurrency import call_store
 from longtalk.errors import InputError
 from longtalk.models import registry
-from longtalk.models.prices import Prices
+from longtalk.models.call_cost import Prices
 from longtalk.policies.notation import format_policy
 from longtalk.service.access import AccessKey
 from longtalk.service.errors import ApiError, not_found

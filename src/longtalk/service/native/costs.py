@@ -9,7 +9,7 @@ import msgspec
 
 from longtalk.archive.daily import count_days
 from longtalk.archive.metrics import Metrics
-from longtalk.models.prices import add_dollars
+from longtalk.models.call_cost import add_dollars
 from longtalk.service.native.conversations import find_info
 from longtalk.service.native.objects import BranchQuery
 from longtalk.service.native.routes import ApiCall, Nothing, Route

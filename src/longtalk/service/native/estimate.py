@@ -8,7 +8,7 @@ import msgspec
 
 from longtalk.context.token_limit import find_compaction_point
 from longtalk.models import registry
-from longtalk.models.prices import cost
+from longtalk.models.call_cost import cost
 from longtalk.service.native.conversations import find_info
 from longtalk.service.native.routes import ApiCall, Nothing, Route
 from longtalk.service.native.start_turn import StartTurn, make_order

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtalk import Chat, Conversation, InputError, Reply
-from longtalk.models.prices import FREE, Cost, Prices, Tier, add_costs, cost
+from longtalk.models.call_cost import FREE, Cost, Prices, Tier, add_costs, cost
 from longtalk.providers.base import Capabilities
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
