@@ -17,8 +17,8 @@ from longtalk.transcript.responses import Response, read_responses, to_finish_re
 from longtalk.transcript.transcript import Turn, TurnStatus
 from longtalk.usage import Usage
 from longtalk.wires import NAMES, read_usage
+from longtalk.wires.blocks import read_reasoning
 from longtalk.wires.entries import describe_entry
-from longtalk.wires.reasoning import read_reasoning
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):

@@ -52,7 +52,7 @@ class Deltas:
         self.new: list[Reasoning | ToolCallDelta] = []
         self._calls: dict[Hashable, _Call] = {}
         self._held = b""
-        self._has_reasoning = False
+        self._has_reasoning = self._begins_part = False
 
     def take(self) -> list[Reasoning | ToolCallDelta]:
         """Return the pieces that were not returned before."""
@@ -64,14 +64,14 @@ class Deltas:
         if string[:1] == b'"':
             text, self._held = decode_piece(self._held, string)
             if text:
-                self._has_reasoning = True
+                if self._begins_part:
+                    self.new.append(Reasoning("\n\n"))
+                self._has_reasoning, self._begins_part = True, False
                 self.new.append(Reasoning(text))
 
     def separate_reasoning(self) -> None:
         """Add a blank line before the next part of the reasoning, if there is an earlier part."""
-        if self._has_reasoning:
-            self._has_reasoning = False
-            self.new.append(Reasoning("\n\n"))
+        self._begins_part = self._has_reasoning
 
     def add_call(self, key: Hashable, *, id: bytes = b"", name: bytes = b"", arguments: bytes = b"") -> None:  # noqa: A002
         """Add a piece of the call with this key; the values are JSON.

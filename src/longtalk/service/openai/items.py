@@ -16,9 +16,9 @@ from longtalk.service.openai.client_tools import CallForm, read_custom_input
 from longtalk.transcript.transcript import Entry
 from longtalk.turn.memory import RECALL
 from longtalk.wires import WIRES
+from longtalk.wires.blocks import ReasoningBlock, TextBlock, list_blocks
 from longtalk.wires.convert import CallIdMap, convert_entry
 from longtalk.wires.entries import view_entry
-from longtalk.wires.reasoning import read_reasoning
 from longtalk.wires.registry import find_family
 
 Item = dict[str, Any]
@@ -57,10 +57,10 @@ def make_call(
     return {**call, "arguments": arguments}
 
 
-def make_reasoning(id: str, text: str) -> Item:  # noqa: A002
-    """Return the visible part of the model's reasoning as an item."""
+def make_reasoning(id: str, text: str, sealed: str = "") -> Item:  # noqa: A002
+    """Return the visible part of the model's reasoning, and its encrypted form if that is given, as an item."""
     summary = [{"type": "summary_text", "text": text}] if text else []
-    return {"id": id, "type": "reasoning", "summary": summary}
+    return {"id": id, "type": "reasoning", "summary": summary, **({"encrypted_content": sealed} if sealed else {})}
 
 
 class ItemNumbers:
@@ -88,29 +88,40 @@ def to_output_items(
     `tools` are the client's tools by their names; calls of others are not shown. None shows all that are not the
     library's own. `encrypted` includes the encrypted reasoning of a Responses provider.
     """
-    numbers, items = ItemNumbers(turn), []
     listed = list(entries)
-    hidden = find_memory_calls(listed)
+    hidden, numbers, items = find_memory_calls(listed), ItemNumbers(turn), list[Item]()
     for i, entry in enumerate(listed):
-        if entry.role != "assistant":
-            continue
-        calls_hidden = hidden.get(i, frozenset())
-        seen = view_entry(entry)
-        reasoning = read_reasoning(entry)
-        sealed = _read_encrypted(entry) if encrypted else []
-        if reasoning or sealed:
-            item = make_reasoning(numbers.take("rs"), reasoning)
-            if sealed:
-                item["encrypted_content"] = sealed[0]
-            items.append(item)
-        if seen.text or seen.refusal:
-            status = _STATUSES.get(entry.condition, "completed")
-            items.append(make_message(numbers.take("msg"), seen.text, status, seen.refusal))
-        for call in seen.calls:
-            if call.id not in calls_hidden and is_shown(call.name, tools):
-                arguments = call.arguments.decode("utf-8", "replace") or "{}"
-                form = tools.get(call.name) if tools is not None else None
-                items.append(make_call(numbers.take("fc"), call.id, call.name, arguments, form=form))
+        if entry.role == "assistant":
+            items += _make_answer(entry, numbers, hidden.get(i, frozenset()), tools, encrypted=encrypted)
+    return items
+
+
+def _make_answer(
+    entry: Entry,
+    numbers: ItemNumbers,
+    hidden: Collection[str],
+    tools: Mapping[str, CallForm] | None,
+    *,
+    encrypted: bool = False,
+) -> list[Item]:
+    """Return the items of one answer, in the order in which a stream shows them."""
+    items: list[Item] = []
+    for block in list_blocks(entry, sealed=encrypted):
+        if isinstance(block, ReasoningBlock):
+            items.append(make_reasoning(numbers.take("rs"), block.text, block.sealed))
+        elif isinstance(block, TextBlock):
+            items.append(make_message(numbers.take("msg"), block.text))
+        elif block.id not in hidden and is_shown(block.name, tools):
+            arguments = block.arguments.decode("utf-8", "replace") or "{}"
+            form = tools.get(block.name) if tools is not None else None
+            items.append(make_call(numbers.take("fc"), block.id, block.name, arguments, form=form))
+    refusal = view_entry(entry).refusal
+    if refusal and items and items[-1]["type"] == "message":
+        items[-1]["content"].append({"type": "refusal", "refusal": refusal})
+    elif refusal:
+        items.append(make_message(numbers.take("msg"), "", refusal=refusal))
+    if items and items[-1]["type"] == "message":
+        items[-1]["status"] = _STATUSES.get(entry.condition, "completed")
     return items
 
 
@@ -159,30 +170,12 @@ def to_items(entries: Sequence[Entry], tools: Mapping[str, Mapping[str, CallForm
     while start < len(entries):
         turn = entries[start].turn
         stop = next((i for i in range(start, len(entries)) if entries[i].turn != turn), len(entries))
-        answers = to_output_items(entries[start:stop], turn, tools=tools.get(turn))
-        waiting = list(answers)
+        forms, numbers = tools.get(turn), ItemNumbers(turn)
         for i in range(start, stop):
-            entry = entries[i]
+            entry, calls_hidden = entries[i], hidden.get(i, frozenset())
             if entry.role == "assistant":
-                count = _count_items(entry, hidden.get(i, frozenset()), tools.get(turn))
-                items += waiting[:count]
-                waiting = waiting[count:]
-            elif not is_hidden(entry, hidden.get(i, frozenset())) and (item := to_input_item(entry)) is not None:
+                items += _make_answer(entry, numbers, calls_hidden, forms)
+            elif not is_hidden(entry, calls_hidden) and (item := to_input_item(entry)) is not None:
                 items.append(item)
         start = stop
     return items
-
-
-def _count_items(entry: Entry, hidden: Collection[str], tools: Collection[str] | None) -> int:
-    seen = view_entry(entry)
-    calls = sum(call.id not in hidden and is_shown(call.name, tools) for call in seen.calls)
-    return bool(read_reasoning(entry)) + bool(seen.text or seen.refusal) + calls
-
-
-def _read_encrypted(entry: Entry) -> list[str]:
-    if entry.wire not in WIRES or find_family(WIRES[entry.wire]) != "openai-responses":
-        return []
-    output = json_bytes.value(entry.native).get("output")
-    items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
-    found = [item.get("encrypted_content") for item in items if item.get("type") == "reasoning"]
-    return [each for each in found if isinstance(each, str) and each]

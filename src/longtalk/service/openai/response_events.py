@@ -43,6 +43,8 @@ class ResponseEvents:
         self._open: Item | None = None
         """The message or reasoning that is being streamed."""
         self._text: list[str] = []
+        self._blank = ""
+        """White space that belongs to a message only if more text follows."""
         self._delta = b""
         """What all pieces of the message that is being streamed have in common."""
         self._calls: dict[int, Item] = {}
@@ -81,7 +83,7 @@ class ResponseEvents:
         made: list[bytes] = []
         for index, text in texts.items():
             self._open, self._text = self.output[index], text
-            made += self._close("incomplete")
+            made += self.close("incomplete")
         if saved is not None:
             self._skipped = len(self.output) - len(saved)
             self.output = list(saved)
@@ -108,9 +110,10 @@ class ResponseEvents:
         if type(event) is Reasoning:
             return self._add_reasoning(event.text)
         if type(event) is ToolCallDelta:
-            return self._add_call_piece(event) if is_shown(event.name, self._tools) else []
+            return self._add_call_piece(event) if is_shown(event.name, self._tools) else self.close()
         if type(event) is ToolCall:
-            return self._end_call(event) if is_shown(event.name, self._tools) else []
+            # A call that the service runs itself is not shown, but it separates what is around it.
+            return self._end_call(event) if is_shown(event.name, self._tools) else self.close()
         return []
 
     def end(
@@ -126,9 +129,7 @@ class ResponseEvents:
         """Return the last events. `status` is that of the response, `completed` the time when it was completed."""
         self.has_ended = True
         cut = "completed" if status == "completed" else "incomplete"
-        events = self._close(cut)
-        if refusal:
-            events += self._add_refusal(refusal)
+        events = self._add_refusal(refusal, cut) if refusal else self.close(cut)
         for index in list(self._calls):
             # The answer ended inside this call, which is therefore none.
             self.output.remove(self._calls.pop(index))
@@ -156,7 +157,11 @@ class ResponseEvents:
     def _add_text(self, text: str) -> list[bytes]:
         events: list[bytes] = []
         if self._open is None or self._open["type"] != "message":
-            events = self._close()
+            text = self._blank + text
+            if not text.strip():
+                self._blank = text
+                return []
+            events = self.close()
             item = make_message(self._numbers.take("msg"), "", "in_progress")
             part = item["content"][0]
             events.append(self._add_item({**item, "content": []}))
@@ -173,34 +178,47 @@ class ResponseEvents:
     def _add_reasoning(self, text: str) -> list[bytes]:
         events: list[bytes] = []
         if self._open is None or self._open["type"] != "reasoning":
-            events = self._close()
+            text = text.lstrip("\n")
+            if not text:
+                return []
+            events = self.close()
             events.append(self._add_item(make_reasoning(self._numbers.take("rs"), "")))
             self._open = self.output[-1]
             part = {"type": "summary_text", "text": ""}
             place = self._place(self._open)
             events.append(self._event("response.reasoning_summary_part.added", **place, summary_index=0, part=part))
         self._text.append(text)
+        self._blank = ""
         place = self._place(self._open)
         events.append(self._event("response.reasoning_summary_text.delta", **place, summary_index=0, delta=text))
         return events
 
-    def _add_refusal(self, refusal: str) -> list[bytes]:
-        item = make_message(self._numbers.take("msg"), "", "completed", refusal)
-        events = [self._add_item({**item, "status": "in_progress", "content": []})]
-        self.output[-1] = item
-        place = self._place(item)
-        part = item["content"][0]
-        events.append(
-            self._event("response.content_part.added", **place, content_index=0, part={**part, "refusal": ""})
-        )
-        events.append(self._event("response.refusal.delta", **place, content_index=0, delta=refusal))
-        events.append(self._event("response.refusal.done", **place, content_index=0, refusal=refusal))
-        events.append(self._event("response.content_part.done", **place, content_index=0, part=part))
-        events.append(self._event("response.output_item.done", output_index=place["output_index"], item=item))
-        return events
+    def _add_refusal(self, refusal: str, status: str) -> list[bytes]:
+        """Return the events of a refusal, which is part of the last message, and those that end the message."""
+        events: list[bytes] = []
+        item = self._open
+        if item is None or item["type"] != "message":
+            events += self.close()
+            item = make_message(self._numbers.take("msg"), "", "in_progress")
+            events.append(self._add_item({**item, "content": []}))
+            item = self.output[-1]
+        else:
+            events += self._close_text(item)
+            self._open, self._text = None, []
+        part = {"type": "refusal", "refusal": refusal}
+        place = {**self._place(item), "content_index": len(item["content"])}
+        item |= {"content": [*item["content"], part], "status": status}
+        return [
+            *events,
+            self._event("response.content_part.added", **place, part={**part, "refusal": ""}),
+            self._event("response.refusal.delta", **place, delta=refusal),
+            self._event("response.refusal.done", **place, refusal=refusal),
+            self._event("response.content_part.done", **place, part=part),
+            self._event("response.output_item.done", output_index=place["output_index"], item=item),
+        ]
 
     def _add_call_piece(self, piece: ToolCallDelta) -> list[bytes]:
-        events = self._close()
+        events = self.close()
         form = self._tools[piece.name]
         item = self._calls.get(piece.index)
         if item is None:
@@ -215,12 +233,13 @@ class ResponseEvents:
         return events
 
     def _end_call(self, call: ToolCall) -> list[bytes]:
-        events = self._close()
+        events: list[bytes] = []
         arguments = call.arguments.decode("utf-8", "replace") or "{}"
         # A stream may name a call only at its end.
         index = next((i for i, item in self._calls.items() if item["call_id"] in (call.id, "")), None)
         form = self._tools[call.name]
         if index is None:
+            events = self.close()
             item = make_call(self._numbers.take("fc"), call.id, call.name, "", "in_progress", form=form)
             events.append(self._add_item(item))
         else:
@@ -246,20 +265,16 @@ class ResponseEvents:
             self._event("response.output_item.done", output_index=place["output_index"], item=item),
         ]
 
-    def _close(self, status: str = "completed") -> list[bytes]:
+    def close(self, status: str = "completed") -> list[bytes]:
         """Return the events that end the message or the reasoning that is being streamed."""
         item, text = self._open, "".join(self._text)
+        self._blank = ""
         if item is None:
             return []
-        self._open, self._text = None, []
         place = self._place(item)
         if item["type"] == "message":
-            part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-            item |= {"content": [part], "status": status}
-            events = [
-                self._event("response.output_text.done", **place, content_index=0, text=text, logprobs=[]),
-                self._event("response.content_part.done", **place, content_index=0, part=part),
-            ]
+            events = self._close_text(item)
+            item["status"] = status
         elif item["type"] != "reasoning":
             # A call that a process has begun to stream before it died.
             item["status"] = status
@@ -271,4 +286,15 @@ class ResponseEvents:
                 self._event("response.reasoning_summary_text.done", **place, summary_index=0, text=text),
                 self._event("response.reasoning_summary_part.done", **place, summary_index=0, part=summary),
             ]
+        self._open, self._text = None, []
         return [*events, self._event("response.output_item.done", output_index=place["output_index"], item=item)]
+
+    def _close_text(self, item: Item) -> list[bytes]:
+        """Return the events that end the text of a message that is being streamed."""
+        text, place = "".join(self._text), {**self._place(item), "content_index": 0}
+        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        item["content"] = [part]
+        return [
+            self._event("response.output_text.done", **place, text=text, logprobs=[]),
+            self._event("response.content_part.done", **place, part=part),
+        ]

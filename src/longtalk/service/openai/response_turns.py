@@ -231,7 +231,7 @@ async def _play(
     if events is None:
         events = begin(reply.turn_id, reply._draft.turn.started)
     status, reason = ("cancelled", None) if run.cancelled else find_status(reply._draft.turn)
-    refusal = reply.message.refusal if reply.message is not None and not reply.text else ""
+    refusal = reply.message.refusal if reply.message is not None else ""
     if on_reply is not None:
         on_reply(reply)
     turn = reply._draft.turn

@@ -89,6 +89,8 @@ class StoredResponse:
         made, refusal = events.begin(), ""
         plain = {name: CallForm(name) for name in self._tools}
         for item in to_output_items(self._entries, self.turn.id, tools=plain):
+            # Neighbours of the same kind, from two answers, stay two items.
+            made += events.close()
             if item["type"] == "reasoning":
                 made += events.feed(Reasoning("".join(part["text"] for part in item["summary"])))
             elif item["type"] == "message":

@@ -21,13 +21,13 @@ _PRELUDE = ("response.created", "response.in_progress", "response.queued")
 _TEXTS = {"response.output_text.delta": "text", "response.refusal.delta": "refusal"}
 _REASONING = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
 _CALL = "response.function_call_arguments.delta"
-_SUMMARY_PART = "response.reasoning_summary_part.added"
+_REASONING_PARTS = ("response.reasoning_summary_part.added", "response.content_part.added")
 _PARTS = {"text": b'"output_text"', "refusal": b'"refusal"'}
 _ENDS = ("response.completed", "response.incomplete")
 _KNOWN = (
-    *(*_PRELUDE, *_TEXTS, *_REASONING, _SUMMARY_PART, _CALL, *_ENDS),
+    *(*_PRELUDE, *_TEXTS, *_REASONING, *_REASONING_PARTS, _CALL, *_ENDS),
     *("response.output_item.added", "response.output_item.done"),
-    *("response.content_part.added", "response.content_part.done", "response.output_text.done"),
+    *("response.content_part.done", "response.output_text.done"),
     *("response.refusal.done", "response.function_call_arguments.done"),
 )
 """The types of events whose fields are known."""
@@ -120,7 +120,7 @@ class ResponsesAccumulator:
             return self._grow_message(at, part, _TEXTS[kind], delta)
         if kind in _REASONING:
             self.deltas.add_reasoning(delta)
-        elif kind == _SUMMARY_PART:
+        elif kind in _REASONING_PARTS:
             self.deltas.separate_reasoning()
         elif kind == _CALL:
             self.deltas.add_call(at if at >= 0 else max(self._open, default=-1), arguments=delta)
@@ -131,6 +131,7 @@ class ResponsesAccumulator:
             at = at if at >= 0 else self._newest_index() + 1
             fields = json_bytes.fields(item)
             self._open[at] = _PartialMessage(fields)
+            self.deltas.separate_reasoning()
             if fields.get("type") == b'"function_call"':
                 more = {key: fields.get(key, b"") for key in ("name", "arguments")}
                 self.deltas.add_call(at, id=fields.get("call_id", b""), **more)

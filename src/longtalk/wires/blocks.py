@@ -1,0 +1,175 @@
+"""Read a stored answer as blocks: reasoning, text and calls, in the order in which a stream shows them.
+
+Neighbouring blocks of the same kind are one block, because a stream has nothing between them. Left out are texts of
+white space alone, and what is none of these, such as a search that the provider has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from longtalk._util import json_bytes
+from longtalk.transcript.pack import Entry
+from longtalk.wires.entries import view_entry
+from longtalk.wires.registry import WIRES, find_family
+from longtalk.wires.views import MessageView, ToolCallView
+
+
+class ReasoningBlock(msgspec.Struct, frozen=True):
+    """The readable part of some reasoning."""
+
+    text: str
+    sealed: str = ""
+    """The encrypted form that an OpenAI Responses provider has sent with it."""
+
+
+class TextBlock(msgspec.Struct, frozen=True):
+    """Text of the answer, without memory cards."""
+
+    text: str
+
+
+Block: TypeAlias = ReasoningBlock | TextBlock | ToolCallView
+
+
+def list_blocks(entry: Entry, *, sealed: bool = False) -> list[Block]:
+    """Return the blocks of an answer. With `sealed`, each piece of encrypted reasoning is a block of its own.
+
+    Gemini streams a call only when the answer is complete, so its calls come last.
+    """
+    view = view_entry(entry)
+    family = find_family(WIRES[entry.wire])
+    value = _read_object(entry.native) if family else {}
+    calls = iter(view.calls)
+    found: Iterable[Block]
+    if family == "anthropic" and isinstance(value.get("content"), list):
+        found = _read_anthropic(value, calls)
+    elif family == "gemini":
+        found = _read_gemini(value)
+    elif family == "openai-responses" and isinstance(value.get("output"), list):
+        found = _read_responses(value, calls)
+    else:
+        reasoning = value.get("reasoning_content") or value.get("reasoning")
+        found = [ReasoningBlock(reasoning if isinstance(reasoning, str) else ""), TextBlock(view.text)]
+    # Calls that were not read in their place come last.
+    return _join(_hide_cards([*found, *calls], view), _SEPARATORS.get(family, "\n\n"), sealed=sealed)
+
+
+def read_reasoning(entry: Entry) -> str:
+    """Return the readable reasoning of an answer; empty if it has none. Encrypted reasoning can't be read."""
+    if entry.role != "assistant" or entry.wire not in WIRES:
+        return ""
+    try:
+        blocks = list_blocks(entry)
+    except (ValueError, RecursionError):
+        return ""
+    return "\n\n".join(block.text for block in blocks if isinstance(block, ReasoningBlock))
+
+
+def _read_anthropic(value: Mapping[str, Any], calls: Iterator[ToolCallView]) -> Iterator[Block]:
+    for block in _list_objects(value["content"]):
+        if "thinking" in block:
+            yield ReasoningBlock(_read_text(block, "thinking"))
+        elif block.get("type") == "text":
+            yield TextBlock(_read_text(block, "text"))
+        elif block.get("type") == "tool_use":
+            yield from _take_call(calls)
+
+
+def _read_gemini(value: Mapping[str, Any]) -> Iterator[Block]:
+    for part in _list_objects(value.get("parts")):
+        kind = ReasoningBlock if part.get("thought") is True else TextBlock
+        yield kind(_read_text(part, "text"))
+
+
+def _read_responses(value: Mapping[str, Any], calls: Iterator[ToolCallView]) -> Iterator[Block]:
+    for item in _list_objects(value["output"]):
+        kind = item.get("type", "message")
+        if kind == "reasoning":
+            parts = [part for name in ("summary", "content") for part in _list_objects(item.get(name))]
+            text = "\n\n".join(filter(None, (_read_text(part, "text") for part in parts)))
+            yield ReasoningBlock(text, _read_text(item, "encrypted_content"))
+        elif kind == "message":
+            content = item.get("content")
+            texts = [content] if isinstance(content, str) else [_read_output(part) for part in _list_objects(content)]
+            yield TextBlock("".join(texts))
+        elif kind in ("function_call", "custom_tool_call") and item.get("status") != "incomplete":
+            yield from _take_call(calls)
+
+
+def _read_output(part: Mapping[str, Any]) -> str:
+    return _read_text(part, "text") if part.get("type") in ("output_text", "input_text", "text") else ""
+
+
+def _take_call(calls: Iterator[ToolCallView]) -> Iterator[ToolCallView]:
+    call = next(calls, None)
+    if call is not None:
+        yield call
+
+
+_SEPARATORS = {"gemini": ""}
+"""What is between two pieces of reasoning, by the family of a wire. Gemini cuts its thoughts anywhere."""
+
+
+def _join(blocks: Iterable[Block], separator: str, *, sealed: bool) -> list[Block]:
+    """Return the blocks with neighbours of the same kind joined, and without texts that have only white space."""
+    joined: list[Block] = []
+    for block in blocks:
+        last = joined[-1] if joined else None
+        if isinstance(block, TextBlock):
+            if isinstance(last, TextBlock):
+                joined[-1] = TextBlock(last.text + block.text)
+            elif block.text:
+                joined.append(block)
+        elif isinstance(block, ToolCallView) or (sealed and block.sealed):
+            _drop_blank(joined)
+            joined.append(block)
+        elif block.text:
+            is_blank = last is not None and _is_blank(last)
+            before = last if not is_blank else joined[-2] if len(joined) > 1 else None
+            if isinstance(before, ReasoningBlock) and not before.sealed:
+                joined[-1 - is_blank :] = [ReasoningBlock(before.text + separator + block.text)]
+            elif text := block.text.lstrip("\n"):
+                _drop_blank(joined)
+                joined.append(ReasoningBlock(text))
+    _drop_blank(joined)
+    return joined
+
+
+def _drop_blank(blocks: list[Block]) -> None:
+    if blocks and _is_blank(blocks[-1]):
+        blocks.pop()
+
+
+def _is_blank(block: Block) -> bool:
+    return isinstance(block, TextBlock) and not block.text.strip()
+
+
+def _hide_cards(blocks: Iterable[Block], view: MessageView) -> list[Block]:
+    """Return the blocks with only the text that the view shows."""
+    rest, shown = view.text, list[Block]()
+    for block in blocks:
+        if isinstance(block, TextBlock):
+            is_whole = rest.startswith(block.text)
+            shown.append(block if is_whole else TextBlock(rest))
+            rest = rest[len(block.text) :] if is_whole else ""
+        else:
+            shown.append(block)
+    return shown
+
+
+def _read_object(native: bytes) -> Mapping[str, Any]:
+    value = json_bytes.value(native)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list_objects(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def _read_text(members: Mapping[str, Any], name: str) -> str:
+    value = members.get(name)
+    return value if isinstance(value, str) else ""

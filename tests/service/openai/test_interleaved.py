@@ -1,0 +1,174 @@
+"""Answers in which reasoning, text and calls alternate: what a stream ends with is what is stored."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longtalk.events import Text, ToolCall
+from longtalk.service.openai.client_tools import list_forms
+from longtalk.service.openai.items import to_output_items
+from longtalk.service.openai.response_events import ResponseEvents
+from longtalk.testing import AsyncScripted, Step
+from longtalk.transcript.transcript import Entry
+from longtalk.wires import HTTP_WIRES
+from tests.service.conftest import Serve
+
+PAY = {"type": "function", "name": "pay", "parameters": {"type": "object", "properties": {}}}
+WIRES = ["openai-responses", "anthropic", "gemini"]
+Block = tuple[str, str]
+"""The kind of a block, and its text."""
+
+
+def make_step(wire: str, blocks: list[Block]) -> Step:
+    """Return an answer of these blocks, in this order."""
+    events = {"openai-responses": _responses, "anthropic": _anthropic, "gemini": _gemini}[wire](blocks)
+    return Step(body=b"{}", events=tuple(json.dumps(event).encode() for event in events))
+
+
+def _responses(blocks: list[Block]) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = [{"type": "response.created", "response": {}}]
+    items: list[dict[str, Any]] = []
+    for i, (kind, text) in enumerate(blocks):
+        place = {"output_index": i, "item_id": f"i{i}"}
+        item: dict[str, Any] = {"id": f"i{i}", "status": "completed"}
+        pieces: list[dict[str, Any]] = []
+        if kind == "reasoning":
+            summary = [{"type": "summary_text", "text": text}] if text else []
+            item |= {"type": "reasoning", "summary": summary, "encrypted_content": f"sealed{i}"}
+            pieces = [
+                {"type": "response.reasoning_summary_part.added", "summary_index": 0, "part": summary[0]},
+                {"type": "response.reasoning_summary_text.delta", "summary_index": 0, "delta": text},
+            ][: 2 * len(summary)]
+        elif kind == "text":
+            item |= {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+            pieces = [{"type": "response.output_text.delta", "content_index": 0, "delta": text}]
+        elif kind == "refusal":
+            item |= {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": text}]}
+            pieces = [{"type": "response.refusal.delta", "content_index": 0, "delta": text}]
+        elif kind == "call":
+            item |= {"type": "function_call", "call_id": f"c{i}", "name": "pay", "arguments": "{}"}
+            pieces = [{"type": "response.function_call_arguments.delta", "delta": "{}"}]
+        else:
+            item |= {"type": "web_search_call"}
+        begun = {**item, "status": "in_progress"} | ({"arguments": ""} if kind == "call" else {})
+        begun |= {"content": []} if "content" in item else {"summary": []} if "summary" in item else {}
+        events.append({"type": "response.output_item.added", "output_index": i, "item": begun})
+        events += [{**piece, **place} for piece in pieces]
+        events.append({"type": "response.output_item.done", "output_index": i, "item": item})
+        items.append(item)
+    counts = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
+    done = {"id": "r", "status": "completed", "output": items, "usage": counts}
+    return [*events, {"type": "response.completed", "response": done}]
+
+
+def _anthropic(blocks: list[Block]) -> list[dict[str, Any]]:
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": {"role": "assistant", "usage": usage}}]
+    for i, (kind, text) in enumerate(blocks):
+        begun: dict[str, Any] = {"type": "server_tool_use", "id": f"s{i}", "name": "web_search", "input": {}}
+        deltas: list[dict[str, Any]] = []
+        if kind == "reasoning":
+            begun = {"type": "thinking", "thinking": "", "signature": ""}
+            deltas = [
+                {"type": "thinking_delta", "thinking": text},
+                {"type": "signature_delta", "signature": "signed"},
+            ]
+        elif kind in ("text", "refusal"):
+            begun, deltas = {"type": "text", "text": ""}, [{"type": "text_delta", "text": text}]
+        elif kind == "call":
+            begun = {"type": "tool_use", "id": f"c{i}", "name": "pay", "input": {}}
+            deltas = [{"type": "input_json_delta", "partial_json": "{}"}]
+        events.append({"type": "content_block_start", "index": i, "content_block": begun})
+        events += [{"type": "content_block_delta", "index": i, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": i})
+    reason = "tool_use" if any(kind == "call" for kind, _ in blocks) else "end_turn"
+    return [*events, {"type": "message_delta", "delta": {"stop_reason": reason}}, {"type": "message_stop"}]
+
+
+def _gemini(blocks: list[Block]) -> list[dict[str, Any]]:
+    parts: dict[str, Any] = {
+        "reasoning": lambda text: {"text": text, "thought": True},
+        "call": lambda text: {"functionCall": {"name": "pay", "args": {}}},
+        "other": lambda text: {"executableCode": {"language": "PYTHON", "code": text}},
+    }
+    made = [parts.get(kind, lambda text: {"text": text})(text) for kind, text in blocks]
+    chunks: list[dict[str, Any]] = [
+        {"candidates": [{"content": {"role": "model", "parts": [part]}, "index": 0}]} for part in made
+    ]
+    counts = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
+    return [*chunks, {"candidates": [{"index": 0, "finishReason": "STOP"}], "usageMetadata": counts}]
+
+
+def play(wire: str, step: Step) -> tuple[list[Any], list[Any]]:
+    """Return the output of the streamed response, and that of the stored one."""
+    events = ResponseEvents("r", "t", model="m", echo={}, tools=list_forms([PAY]), created=0)
+    accumulator = HTTP_WIRES[wire].new_accumulator()
+    for data in step.events:
+        assert isinstance(data, bytes)
+        text = accumulator.feed(data)
+        for delta in accumulator.deltas.take():
+            events.feed(delta)
+        if text:
+            events.feed(Text(text))
+    answer = accumulator.answer()
+    for call in answer.view.calls:
+        events.feed(ToolCall(call.id, call.name, call.arguments))
+    events.end("completed", refusal=answer.view.refusal)
+    entry = Entry(role="assistant", wire=wire, native=answer.native or b"", at=0)
+    return events.output, to_output_items([entry], "t", tools=list_forms([PAY]))
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@given(data=st.data())
+def test_blocks_in_any_order_are_streamed_as_they_are_stored(wire: str, data: st.DataObject) -> None:
+    kind = st.sampled_from(["reasoning", "text", "call", "other"])
+    text = st.sampled_from(["Hm.", "So\n\n", "\nWell", "\n\n", " ", "é😀"])
+    blocks = data.draw(st.lists(st.tuples(kind, text), max_size=6))
+    if wire == "openai-responses" and data.draw(st.booleans()):
+        blocks.append(("refusal", "No."))
+    if wire == "anthropic":
+        # The wire leaves out white space between blocks, which a stream has shown by then.
+        blocks = [block for block in blocks if block[0] != "text" or block[1].strip()]
+    step = make_step(wire, blocks)
+    streamed, stored = play(wire, step)
+    assert streamed == stored
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_reasoning_after_text_is_an_item_of_its_own(serve: Serve, wire: str) -> None:
+    blocks = [("reasoning", "Hm."), ("text", "One."), ("reasoning", "And?"), ("text", "Two.")]
+    client = serve(m=AsyncScripted(make_step(wire, blocks), wire=HTTP_WIRES[wire])).client()
+    events: list[Any] = list(client.responses.create(model="m", input="Hi.", stream=True))
+    last = events[-1].response
+    assert [item.type for item in last.output] == ["reasoning", "message"] * 2
+    assert [item.summary[0].text for item in last.output[::2]] == ["Hm.", "And?"]
+    assert [item.content[0].text for item in last.output[1::2]] == ["One.", "Two."]
+    assert client.responses.retrieve(last.id) == last
+    replayed: list[Any] = list(client.responses.retrieve(last.id, stream=True))
+    assert replayed[-1].response == last
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_text_after_a_call_is_the_same_in_the_stream_and_when_stored(serve: Serve, wire: str) -> None:
+    blocks = [("text", "I pay."), ("call", ""), ("text", "Paid?")]
+    client: Any = serve(m=AsyncScripted(make_step(wire, blocks), wire=HTTP_WIRES[wire])).client()
+    events = list(client.responses.create(model="m", input="Hi.", tools=[PAY], stream=True))
+    last = events[-1].response
+    kinds = ["message", "function_call"] if wire == "gemini" else ["message", "function_call", "message"]
+    assert [item.type for item in last.output] == kinds
+    assert client.responses.retrieve(last.id).output == last.output
+
+
+def test_a_refusal_after_text_is_part_of_its_message(serve: Serve) -> None:
+    step = make_step("openai-responses", [("text", "I could."), ("refusal", "I won't.")])
+    client = serve(m=AsyncScripted(step, wire=HTTP_WIRES["openai-responses"])).client()
+    events: list[Any] = list(client.responses.create(model="m", input="Hi.", stream=True))
+    last = events[-1].response
+    (message,) = last.output
+    assert [part.type for part in message.content] == ["output_text", "refusal"]
+    assert client.responses.retrieve(last.id) == last
