@@ -35,6 +35,12 @@ def print_stream(stream: Stream[StoredReply]) -> StoredReply:
     return stream.reply
 
 
+def print_usage(reply: StoredReply) -> None:
+    """Print the tokens and the cost of a turn on a terminal, and anywhere if its answer was cut off."""
+    if sys.stderr.isatty() or reply.finish_reason in _CUT:
+        print_note(format_usage(reply))
+
+
 def get_refusal(reply: StoredReply) -> str:
     """Return why the model refused to answer; empty if it did not."""
     return reply.message.refusal if reply.message is not None else ""

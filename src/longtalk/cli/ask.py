@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longtalk.cli.answers import format_usage, print_stream
+from longtalk.cli.answers import print_stream, print_usage
 from longtalk.cli.files import display_name, read_file
 from longtalk.cli.output import print_note, print_text
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
@@ -74,8 +74,7 @@ def _answer(session: ChatSession, message: Any, arguments: Mapping[str, Any], *,
         print_text(_extract_code(reply.text) if extract else json.dumps(reply.output, ensure_ascii=False))
     else:
         reply = print_stream(talk.stream(message, system=session.system, on_busy="wait", **arguments))
-    if sys.stderr.isatty() or reply.finish_reason in ("length", "filtered"):
-        print_note(format_usage(reply))
+    print_usage(reply)
 
 
 def _compose(question: str, files: Sequence[str]) -> str:

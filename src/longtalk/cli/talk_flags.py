@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from longtalk.cli.command_flags import commands as commands
-from longtalk.cli.shared_options import parse_policies, store_options
+from longtalk.cli.completion import complete_branches, complete_ids
+from longtalk.cli.shared_options import AS_JSON, parse_policies, store_options
 
 _MODEL = click.option(
     "-m",
@@ -103,6 +104,39 @@ def chat(new: bool, policy: str | None, **options: Any) -> None:
     if new and options["branch"] is not None:
         raise click.UsageError("Use either --branch or --new, not both.")
     run(new=new, policy=parse_policies(policy)[0] if policy else None, **options)
+
+
+@commands.command()
+@click.argument("id", shell_complete=complete_ids)
+@click.argument("words", nargs=-1, metavar="[ENTRY] [TEXT…]")
+@click.option(
+    "-b",
+    "--branch",
+    metavar="NAME",
+    shell_complete=complete_branches,
+    help="Change a message of this branch. Default: the main branch.",
+)
+@_MODEL
+@_SYSTEM
+@_POLICY
+@_BASE_URL
+@AS_JSON
+@store_options
+def edit(policy: str | None, **options: Any) -> None:
+    """Change a message that you sent, and have it answered.
+
+    ENTRY is a message or turn; by default, it is your last message. Without a TEXT, the new one is read from standard
+    input; at a terminal, $EDITOR opens with the old one. The message and its answer are on a new branch, whose name is
+    printed to standard error; the branch so far stays as it was. `longtalk show` prints the ids of entries.
+
+    \b
+    longtalk edit lesson-7 "How do I hold the viola's bow?"
+    longtalk edit lesson-7 q3vft5cmxl2a-0 "How much rosin?"
+    longtalk edit lesson-7 < notes.md
+    """
+    from longtalk.cli.edit import run
+
+    run(policy=parse_policies(policy)[0] if policy else None, **options)
 
 
 @commands.command()

@@ -35,7 +35,7 @@ def answer_again(session: ChatSession, screen: Screen) -> None:
 
 def retry(session: ChatSession, screen: Screen) -> None:
     """Let the model answer the last message again. The answer so far is moved to another branch."""
-    if _find_last_message(session.talk.history()) is None:
+    if find_last_message(session.talk.history()) is None:
         print_note("There are no messages yet.")
     else:
         _answer_last(session, screen, "The answer so far")
@@ -59,7 +59,7 @@ def _answer_last(session: ChatSession, screen: Screen, what: str) -> None:
 def get_last_message(session: ChatSession) -> str:
     """Return the text of the last message; empty if there is none."""
     entries = session.talk.history()
-    position = _find_last_message(entries)
+    position = find_last_message(entries)
     return "" if position is None else entries[position].text
 
 
@@ -77,7 +77,7 @@ def undo(session: ChatSession) -> None:
 def _take_back(session: ChatSession, what: str) -> bool:
     """Cut the conversation before its last message. Return False if there is no message."""
     entries = session.talk.history()
-    position = _find_last_message(entries)
+    position = find_last_message(entries)
     if position is None:
         print_note("There are no messages yet.")
         return False
@@ -86,12 +86,19 @@ def _take_back(session: ChatSession, what: str) -> bool:
         print_note(f"({what} is now on branch {escape_line(branch)}.)")
         return True
     # No branch can be cut to nothing, so the chat moves to an empty one.
-    talk, old = session.talk, session.talk.branch
-    stored = Branch(session.archive.store, talk.owner, talk.id, old, session.policy, create=False)
-    session.open_branch(branch_before(stored, entries[0].id).branch)
+    old = session.talk.branch
+    open_before(session, entries[0].id)
     print_note(f"({what} stays on branch {escape_line(old)}. This is branch {escape_line(session.talk.branch)}.)")
     return True
 
 
-def _find_last_message(entries: Sequence[HistoryEntry]) -> int | None:
+def open_before(session: ChatSession, entry: str) -> None:
+    """Continue on a new branch that ends before an entry, so that another message can take its place."""
+    talk = session.talk
+    stored = Branch(session.archive.store, talk.owner, talk.id, talk.branch, session.policy, create=False)
+    session.open_branch(branch_before(stored, entry).branch)
+
+
+def find_last_message(entries: Sequence[HistoryEntry]) -> int | None:
+    """Return the position of the last message of the user; None if there is none."""
     return max((i for i, each in enumerate(entries) if each.role == "user"), default=None)

@@ -1,0 +1,90 @@
+"""`longtalk edit`: change a message that was sent, and let the model answer it on a new branch."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from longtalk.archive.history import HistoryEntry
+from longtalk.cli.answers import print_stream, print_usage
+from longtalk.cli.chat.turns import find_last_message, open_before
+from longtalk.cli.output import escape_line, print_json, print_note
+from longtalk.cli.session import ChatSession, exit_on_signals, open_session
+from longtalk.cli.store import choose_branch, find_conversation, open_archive
+from longtalk.errors import InputError, LongtalkError, NotFound
+
+_ENTRY = re.compile(r"[a-z0-9]{12}(-\d+)?")
+"""The form of the ids of entries and turns."""
+
+
+def run(
+    *,
+    store: str | None,
+    owner: str,
+    id: str,  # noqa: A002
+    words: Sequence[str],
+    branch: str | None,
+    as_json: bool,
+    **choices: Any,
+) -> None:
+    """Change a message, and print the answer to it. `choices` are those of `open_session`.
+
+    `words` are the new text, after the id of an entry if the message is not the last one. Without a text, it is read
+    from a pipe, or written in the user's editor.
+    """
+    with open_archive(store, owner) as archive:
+        branch = choose_branch(find_conversation(archive, id), branch)
+        message, words = _find_message(archive.history(id, branch=branch), words)
+    text = " ".join(words) or _read_text(message.text)
+    if not text.strip() or text == message.text:
+        raise InputError("Nothing was changed, so nothing is sent.")
+    with (
+        exit_on_signals(),
+        open_session(store=store, owner=owner, id=id, branch=branch, new=False, **choices) as session,
+    ):
+        open_before(session, message.id)
+        try:
+            _answer(session, text, branch, as_json=as_json)
+        except LongtalkError:
+            print_note(f"To ask again: longtalk chat {escape_line(id)} -b {escape_line(session.talk.branch)}")
+            raise
+
+
+def _answer(session: ChatSession, text: str, old: str, *, as_json: bool) -> None:
+    talk = session.talk
+    if as_json:
+        reply = talk.send(text, system=session.system, on_busy="wait")
+        print_json({"conversation": talk.id, "branch": talk.branch, "turn": reply.turn_id, "text": reply.text})
+        return
+    print_note(f"(This is branch {escape_line(talk.branch)}. Branch {escape_line(old)} stays as it was.)")
+    print_usage(print_stream(talk.stream(text, system=session.system, on_busy="wait")))
+
+
+def _find_message(entries: Sequence[HistoryEntry], words: Sequence[str]) -> tuple[HistoryEntry, Sequence[str]]:
+    """Return the message to change, and the words of its new text. The first word may be the id of an entry or turn."""
+    last = find_last_message(entries)
+    if last is None:
+        raise InputError("There are no messages yet.")
+    named = [each for each in entries if words and words[0] in (each.id, each.turn)]
+    if not named:
+        if words and _ENTRY.fullmatch(words[0]):
+            raise NotFound(f"This branch has no entry or turn {words[0]!r}: `longtalk show` prints the ids.")
+        return entries[last], words
+    message = next((each for each in named if each.role == "user"), None)
+    if message is None:
+        raise InputError(f"The entry {words[0]!r} is not a message of yours ({named[0].role}): name one that is.")
+    return message, words[1:]
+
+
+def _read_text(before: str) -> str:
+    """Return the new text of a message: what is piped in, or what the user makes of it in an editor."""
+    if not sys.stdin.isatty():
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="replace")
+        return sys.stdin.read().rstrip()
+    return (click.edit(before) or before).rstrip()
