@@ -198,7 +198,12 @@ def test_an_unknown_provider_suggests_a_near_one(name: str, near: str) -> None:
         resolve(name)
 
 
-@pytest.mark.parametrize("name", ["", ":m", "gpt-5", "zzzzzzzz:m", "LOCAL"])
+def test_a_model_without_its_provider_is_found() -> None:
+    with pytest.raises(InputError, match=r"Unknown provider 'gpt-5'.*Did you mean 'openai:gpt-5'\?"):
+        resolve("gpt-5")
+
+
+@pytest.mark.parametrize("name", ["", ":m", "model", "zzzzzzzz:m", "LOCAL"])
 def test_an_unknown_provider_lists_those_that_there_are_and_the_way_to_any_other(name: str) -> None:
     with pytest.raises(InputError, match=r"Known: .*openrouter.*'compatible:MODEL' with base_url="):
         resolve(name)

@@ -146,7 +146,7 @@ def test_results_and_a_message_are_not_sent_together() -> None:
 
 
 def test_going_on_without_the_results_is_refused() -> None:
-    with pytest.raises(InputError, match=r"'c1'.*ToolOutput"):
+    with pytest.raises(InputError, match=r"'c1'.*send a list with the result of each of them"):
         Chat(Scripted(), tools=[PAY]).send(None, state=waiting("c1"))
 
 
