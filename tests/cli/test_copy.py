@@ -167,7 +167,7 @@ def test_simulate_reads_them_too(tmp_path: Path) -> None:
 def test_a_terminal_shows_a_count_while_copying(tmp_path: Path, environment: dict[str, str]) -> None:
     path = tmp_path / "conversations.json"
     path.write_bytes(as_json(*[chatgpt(f"talk-{i}") for i in range(30)]))
-    terminal = Terminal(["import", str(path), "--store", str(tmp_path / "a.db")], environment)
+    terminal = Terminal(["import", str(path), "--store", str(tmp_path / "a.db")], environment | {"TERM": "xterm"})
     terminal.wait_for(r"1 of 30 conversations")
     terminal.rest()
     assert terminal.exit_code() == 0

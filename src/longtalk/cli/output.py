@@ -137,23 +137,18 @@ def _escape_for(out: TextIO, text: str) -> str:
 
 
 class ProgressCounter:
-    """A progress counter with its rate on standard error. It appears only on a terminal and is erased at the end.
-
-    Work that is done in half a second shows nothing.
-    """
+    """A progress counter with its rate on standard error. It appears only on a terminal and is erased at the end."""
 
     def __init__(self, total: int | None, noun: str) -> None:
         self._total = total
         self._noun = noun
         self._started = time.monotonic()
         self._is_terminal = sys.stderr.isatty() and can_move_cursor()
-        self._is_shown = False
-        self._next = self._started + 0.5
+        self._next = 0.0
 
     def __call__(self, done: int) -> None:
         if self._is_terminal and time.monotonic() >= self._next:
             self._next = time.monotonic() + 0.1
-            self._is_shown = True
             print(f"\r\x1b[K{self._describe(done)}", end="", file=sys.stderr, flush=True)
 
     def _describe(self, done: int) -> str:
@@ -171,5 +166,5 @@ class ProgressCounter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._is_shown:
+        if self._next:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
