@@ -183,9 +183,11 @@ def _show_progress(model: LocalModel, partial: str) -> Iterator[Callable[[int], 
         if out is None or at - shown < (0.2 if terminal else 2):
             return
         shown = at
-        rate = max(done - start, 0) / max(at - began, 0.1)
-        left = f", {(model.size - done) / rate:.0f} s left" if rate else ""
-        text = f"{model.title}: {done / 1e6:,.0f} of {model.size / 1e6:,.0f} MB, {rate / 1e6:.1f} MB/s{left}"
+        text = f"{model.title}: {done / 1e6:,.0f} of {model.size / 1e6:,.0f} MB"
+        # The first bytes come late and say nothing about the rate.
+        if done - start >= _CHUNK:
+            rate = (done - start) / max(at - began, 0.1)
+            text += f", {rate / 1e6:.1f} MB/s, {(model.size - done) / rate:.0f} s left"
         print(f"\r{text}\x1b[K" if terminal else text, end="" if terminal else "\n", file=out, flush=True)
 
     try:
