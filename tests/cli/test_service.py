@@ -99,6 +99,18 @@ def test_a_named_model_brings_its_policy_and_system_text_to_a_chat(
     assert loopback.headers[-1]["authorization"] == "Bearer sk-stored"
 
 
+def test_a_model_whose_memory_has_a_table_is_not_removed_in_part(home: dict[str, str], tmp_path: Path) -> None:
+    longtalk("config", "alias", "tutor", "ollama:y", environment=home)
+    file = tmp_path / "config" / "longtalk" / "settings.toml"
+    text = file.read_text("utf-8") + "\n[models.tutor.memory]\nrecall = {}\n"
+    file.write_text(text, "utf-8")
+    done = longtalk("config", "alias", "tutor", environment=home)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "models.tutor" in done.stderr
+    assert "Nothing was changed" in done.stderr
+    assert file.read_text("utf-8") == text
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

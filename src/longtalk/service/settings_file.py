@@ -44,13 +44,19 @@ def set_alias(name: str, model: ModelSettings | None) -> Path:
         raise InputError(f"{name!r} can't be the name of a model: use letters and digits, without a colon.")
     path = get_settings_path()
     text = _read(path)
-    header = re.compile(rf"^[ \t]*\[models\.(?:{re.escape(name)}|{re.escape(_write(name))})\][^\n]*\n?", re.MULTILINE)
-    found = header.search(text)
+    start = rf"^[ \t]*\[models\.(?:{re.escape(name)}|{re.escape(_write(name))})"
+    found = re.search(start + r"\][^\n]*\n?", text, re.MULTILINE)
     if found:
         following = _TABLE.search(text, found.end())
         text = text[: found.start()] + (text[following.start() :] if following else "")
     elif model is None:
         raise InputError(f"The settings have no model {name!r}.")
+    tables = re.search(start + r"\.([^\]\n]+)\]", text, re.MULTILINE)
+    if model is None and tables:
+        raise InputError(
+            f"The model {name!r} also has the table [models.{name}.{tables[1]}] in {path}: remove it there first. "
+            "Nothing was changed."
+        )
     if model is not None:
         values = {key: value for key, value in msgspec.to_builtins(model).items() if value}
         lines = "".join(f"{key} = {_write(value)}\n" for key, value in values.items())
