@@ -55,6 +55,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     _arguments: type[msgspec.Struct]
     _context: str | None
     is_external: bool = False
+    is_strict: bool = False
+    """Whether the provider is asked to keep the arguments to the schema exactly, where its wire has that."""
 
     @staticmethod
     def from_function(function: Function) -> Tool:
@@ -158,11 +160,11 @@ def tool(function: Any = msgspec.UNSET, *, name: str = "", description: str = ""
     return _build(function, name, description, idempotent)
 
 
-def external_tool(name: str, description: str, schema: Mapping[str, Any]) -> Tool:
+def external_tool(name: str, description: str, schema: Mapping[str, Any], *, strict: bool = False) -> Tool:
     """Make a tool that your program runs after the turn. `schema` is the JSON Schema of its parameters, an object.
 
     A turn in which the model calls the tool ends with these calls in `reply.calls`. To continue, send a `ToolOutput`
-    for each.
+    for each. `strict` asks the provider to keep the arguments to the schema exactly; Gemini has no such mode.
     """
     import re
 
@@ -178,7 +180,7 @@ def external_tool(name: str, description: str, schema: Mapping[str, Any]) -> Too
             "lists and dicts."
         ) from error
     made = tool(_run_elsewhere, name=name, description=description)
-    return msgspec.structs.replace(made, schema=encoded, is_external=True)
+    return msgspec.structs.replace(made, schema=encoded, is_external=True, is_strict=strict)
 
 
 def _run_elsewhere() -> None:

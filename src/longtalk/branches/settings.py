@@ -41,6 +41,7 @@ class ToolDefinition(msgspec.Struct, frozen=True):
     description: str
     schema: bytes
     """The JSON Schema of the parameters, encoded as JSON."""
+    is_strict: bool = False
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,10 +74,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.system is None and self.system_length > 0
 
 
-class _StoredTool(msgspec.Struct, frozen=True):
+class _StoredTool(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     description: str
     schema: msgspec.Raw
+    is_strict: bool = False
 
 
 class _StoredPreamble(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -207,7 +209,10 @@ def _make_settings(draft: Draft, given: TurnSettings, before: StoredSettings | N
 def _store_preamble(preamble: Preamble) -> _StoredPreamble:
     return _StoredPreamble(
         preamble.system,
-        tuple(_StoredTool(tool.name, tool.description, msgspec.Raw(tool.schema)) for tool in preamble.tools),
+        tuple(
+            _StoredTool(tool.name, tool.description, msgspec.Raw(tool.schema), tool.is_strict)
+            for tool in preamble.tools
+        ),
     )
 
 
@@ -233,7 +238,9 @@ def read_preambles(records: Iterable[StoredSettings]) -> dict[str, tuple[str | N
     return {
         digest: (
             stored.system,
-            tuple(ToolDefinition(tool.name, tool.description, bytes(tool.schema)) for tool in stored.tools),
+            tuple(
+                ToolDefinition(tool.name, tool.description, bytes(tool.schema), tool.is_strict) for tool in stored.tools
+            ),
         )
         for each in records
         for digest, stored in each.preambles.items()

@@ -75,7 +75,10 @@ class Preamble(msgspec.Struct, frozen=True):
 
         parts = [(self.system or "").encode("utf-8", "surrogatepass")]
         if self.tools:
-            parts += [b"\0".join((tool.name.encode(), tool.description.encode(), tool.schema)) for tool in self.tools]
+            parts += [
+                b"\0".join((tool.name.encode(), tool.description.encode(), tool.schema, *[b"strict"] * tool.is_strict))
+                for tool in self.tools
+            ]
         return hashlib.sha256(b"\0\0".join(parts)).hexdigest()[:16]
 
 

@@ -74,7 +74,8 @@ def make_function(tool: Mapping[str, Any], where: str) -> Tool:
         )
     schema = tool.get("parameters") or {"type": "object", "properties": {}}
     try:
-        return external_tool(tool.get("name", ""), tool.get("description") or "", schema)
+        strict = tool.get("strict") is True
+        return external_tool(tool.get("name", ""), tool.get("description") or "", schema, strict=strict)
     except ToolError as problem:
         raise ApiError(400, str(problem), param=where) from None
 

@@ -273,7 +273,8 @@ def _declare_tool(tool: Any) -> bytes:
     fields = {"name": json_bytes.encode(tool.name)}
     if tool.description:
         fields["description"] = json_bytes.encode(tool.description)
-    return json_bytes.build({**fields, "input_schema": tool.schema})
+    strict = {"strict": b"true"} if tool.is_strict else {}
+    return json_bytes.build({**fields, "input_schema": tool.schema, **strict})
 
 
 def _read_block_text(block: dict[str, bytes]) -> str:

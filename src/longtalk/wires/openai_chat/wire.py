@@ -276,6 +276,8 @@ def _declare_tool(tool: Any) -> bytes:
     if tool.description:
         function["description"] = json_bytes.encode(tool.description)
     function["parameters"] = tool.schema
+    if tool.is_strict:
+        function["strict"] = b"true"
     return b'{"type":"function","function":' + json_bytes.build(function) + b"}"
 
 

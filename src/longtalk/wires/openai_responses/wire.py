@@ -368,7 +368,7 @@ def _declare_tool(tool: Any) -> bytes:
     if tool.description:
         fields["description"] = json_bytes.encode(tool.description)
     # The default is strict mode, which has no optional arguments.
-    return json_bytes.build({**fields, "parameters": tool.schema, "strict": b"false"})
+    return json_bytes.build({**fields, "parameters": tool.schema, "strict": json_bytes.encode(tool.is_strict)})
 
 
 def _view_call(item: Mapping[str, bytes]) -> ToolCallView:
