@@ -81,6 +81,10 @@ class ToolError(InputError):
     """Raised if a function can't be used as a tool. The message says which part of the function is wrong, and why."""
 
 
+class ResultMismatch(InputError):
+    """Raised if the results of tool calls that the app ran don't belong to the calls that wait for them."""
+
+
 class PinRefused(InputError):
     """Raised if a pinned text is so long that it would leave no room for the conversation."""
 

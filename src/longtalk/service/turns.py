@@ -6,7 +6,8 @@ Whatever surface a request comes from, it becomes a `TurnOrder`. The library doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from longtalk.branches.operations import read_until
 from longtalk.chat.chat import AsyncChat, Compaction
 from longtalk.conversation.conversation import AsyncConversation
 from longtalk.conversation.request import TurnRequest
-from longtalk.errors import InputError
+from longtalk.errors import InputError, ResultMismatch
 from longtalk.observation import OnEvent
 from longtalk.policies import KeepAll
 from longtalk.service.errors import ApiError
@@ -107,8 +108,22 @@ def read_input(order: TurnOrder) -> TurnInput:
     return TurnInput(history, ParsedMessage(tuple(entries), results))
 
 
+@contextmanager
+def name_results(order: TurnOrder) -> Iterator[None]:
+    """Name the input in the error for results that belong to no open call, or that are missing."""
+    try:
+        yield
+    except ResultMismatch as problem:
+        raise ApiError(400, str(problem), param=_PARAM[order.wire], code="invalid_value") from None
+
+
 async def open_stream(order: TurnOrder, store: Store, *, on_event: OnEvent | None) -> AsyncStream[Any]:
     """Return the stream of a turn. A stored turn begins when it is first asked for an event."""
+    with name_results(order):
+        return await _open_stream(order, store, on_event=on_event)
+
+
+async def _open_stream(order: TurnOrder, store: Store, *, on_event: OnEvent | None) -> AsyncStream[Any]:
     model, given = order.model, read_input(order)
     options = {**model.options, **order.options}
     system = model.system or None if order.system is None else order.system

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from longtalk._util import json_bytes
-from longtalk.errors import InputError
+from longtalk.errors import InputError, ResultMismatch
 from longtalk.tools import Toolbox
 from longtalk.transcript.transcript import Entry, Transcript, now
 from longtalk.turn.message import OpenAIToolOutput, ParsedMessage, ToolOutput, describe_wrong_part
@@ -59,7 +59,7 @@ def parse_outputs(
 ) -> list[Entry]:
     """Return the caller's results as entries, in the order of their calls and on the wire of the calls.
 
-    Raise `InputError` if a result belongs to no open call, or if a waiting call has no result.
+    Raise `ResultMismatch` if a result belongs to no open call, or if a waiting call has no result.
     """
     given: dict[str, list[ToolOutput]] = {}
     for output in outputs:
@@ -75,12 +75,14 @@ def parse_outputs(
     if unknown:
         ids = ", ".join(repr(output.call_id) for output in unknown)
         open_ids = _list_ids(find_open_calls(transcript))
-        raise InputError(
+        raise ResultMismatch(
             f"No call waits for the results of {ids}. The open calls are: {open_ids or 'none'}. If a turn with these "
             "results has failed, a turn without a message continues it."
         )
     if missing:
-        raise InputError(f"The results of the calls {_list_ids(missing)} are missing: send all results in one list.")
+        raise ResultMismatch(
+            f"The results of the calls {_list_ids(missing)} are missing: send all results in one list."
+        )
     return entries
 
 

@@ -51,6 +51,27 @@ def test_a_completion_without_a_conversation_keeps_nothing(serve: Serve, wire: s
     assert served.service.store.conversations("") == []
 
 
+@pytest.mark.parametrize("with_key", [False, True])
+def test_what_is_not_to_be_stored_reads_the_conversation_and_writes_nothing(serve: Serve, with_key: bool) -> None:
+    provider = AsyncScripted(says("Hello, Ada."), *[says("You are Ada.")] * 2)
+    served = serve(m=provider)
+    client: Any = served.client()
+    question = {"model": "m", "messages": [{"role": "user", "content": "Who am I?"}], "store": False}
+    client.chat.completions.create(
+        model="m", messages=[{"role": "user", "content": "I'm Ada."}], extra_headers={"Longtalk-Conversation": "a"}
+    )
+    before = served.service.store.head("", "a")
+    for name in ("a", "new"):
+        headers = {"Idempotency-Key": f"k-{name}"} if with_key else {}
+        made = client.chat.completions.with_raw_response.create(
+            **question, extra_headers={"Longtalk-Conversation": name, **headers}
+        )
+        assert "longtalk-conversation" not in made.headers
+    assert [b"I'm Ada." in request for request in provider.requests[1:]] == [True, False]
+    assert served.service.store.head("", "a") == before
+    assert [each.id for each in served.service.store.conversations("")] == ["a"]
+
+
 @pytest.mark.parametrize("way", ["body", "header"])
 def test_with_a_conversation_only_the_new_message_is_sent(serve: Serve, way: str) -> None:
     provider = AsyncScripted(says("Hello, Ada."), says("You are Ada."))

@@ -370,3 +370,33 @@ def test_an_image_for_a_model_without_images_is_a_400_that_names_the_field(serve
             client.chat.completions.create(model="local:135m", messages=[{"role": "user", "content": [part]}])
     assert caught.value.param == ("input" if surface == "responses" else "messages")
     assert "images" in caught.value.message
+
+
+@pytest.mark.parametrize(("wire", "is_passed_on"), [(wire, wire != "gemini") for wire in HTTP_WIRES])
+def test_a_strict_function_is_strict_for_the_provider(serve: Serve, wire: str, is_passed_on: bool) -> None:
+    provider = scripted("One.", "Two.", "Three.", wire=wire)
+    client: Any = serve(m=provider).client()
+    function = {"name": "pay", "parameters": POINT, "strict": True}
+    client.responses.create(model="m", input="Hi.", tools=[{"type": "function", **function}])
+    client.chat.completions.create(
+        model="m", messages=[{"role": "user", "content": "Hi."}], tools=[{"type": "function", "function": function}]
+    )
+    client.responses.create(model="m", input="Hi.", tools=[{"type": "function", **function, "strict": False}])
+    assert [b'"strict":true' in request for request in provider.requests] == [is_passed_on, is_passed_on, False]
+    for request in provider.requests:
+        validate(request, wire=wire)
+
+
+@pytest.mark.parametrize("kind", ["function_call_output", "custom_tool_call_output"])
+def test_the_result_of_an_unknown_call_is_a_400_that_names_the_input(serve: Serve, kind: str) -> None:
+    client: Any = serve(m=scripted("Hello.", "Hm.")).client()
+    first = client.responses.create(model="m", input="Hi.")
+    for more in ({"previous_response_id": first.id}, {"store": False}, {}):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.responses.create(model="m", input=[{"type": kind, "call_id": "c9", "output": "x"}], **more)
+        assert caught.value.param == "input"
+        assert "c9" in caught.value.message
+    result = {"role": "tool", "tool_call_id": "c9", "content": "x"}
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="m", messages=[result], extra_body={"conversation": "a"})
+    assert caught.value.param == "messages"

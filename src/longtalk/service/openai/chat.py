@@ -2,7 +2,7 @@
 
 Without a conversation, nothing is kept, as usual. With one, in the body or in the header `Longtalk-Conversation`, only
 the new messages are sent: the service has the rest. A name that is new begins a conversation; an id in the
-form that the service makes must exist.
+form that the service makes must exist. With `store: false`, a conversation is read and nothing is written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from longtalk.service.openai.create_chat import CreateChat
 from longtalk.service.openai.items import Item, is_shown
 from longtalk.service.run import Run, RunName
 from longtalk.service.service import Service
-from longtalk.service.turns import TurnOrder
+from longtalk.service.turns import TurnOrder, name_results, read_state
+from longtalk.stores.base import MAIN
 from longtalk.transcript.transcript import now
 from longtalk.turn.stream import AsyncStream
 from longtalk.usage import Usage
@@ -46,16 +47,22 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     key = request.headers.get("idempotency-key", "")
     seed = f"{len(caller.owner)}:{caller.owner}{key}" if key else ""
     named = given.conversation or request.headers.get(_HEADER)
-    if named and is_created_id(named):
-        await _check_exists(service, caller, named)
-    conversation = named or (new_conversation_id(chain=True, seed=seed) if given.store or key else None)
+    must_exist = is_created_id(named) if named else False
+    is_known = bool(named) and (must_exist or given.store is False) and await _exists(service, caller, named or "")
+    if must_exist and not is_known:
+        raise not_found(f"Conversation {named!r}")
+    conversation, state = None, None
+    if given.store is not False:
+        conversation = named or (new_conversation_id(chain=True, seed=seed) if given.store or key else None)
+    elif named and is_known:
+        state = await read_state(service.store, caller.owner, named, MAIN)
     target = ResponseId(conversation or new_conversation_id(chain=True), new_key(seed))
     idempotency = Idempotency(service.storage)
     claim = await idempotency.claim(caller.owner, PATH, body, request.headers, str(target))
     if not claim.is_new and conversation is not None:
         target = parse_response_id(claim.response) or target
         conversation = target.conversation
-    run = await _start(service, caller, given, target, conversation, is_new=claim.is_new)
+    run = await _start(service, caller, given, target, conversation, state, is_new=claim.is_new)
     headers = {"longtalk-conversation": conversation} if conversation and conversation.isascii() else {}
     try:
         await run.wait_for_events()
@@ -70,13 +77,19 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     return json_response(result, headers=headers)
 
 
-async def _check_exists(service: Service, caller: Caller, conversation: str) -> None:
-    if await call_store(service.store, lambda: service.store.info(caller.owner, conversation)) is None:
-        raise not_found(f"Conversation {conversation!r}")
+async def _exists(service: Service, caller: Caller, conversation: str) -> bool:
+    return await call_store(service.store, lambda: service.store.info(caller.owner, conversation)) is not None
 
 
 async def _start(
-    service: Service, caller: Caller, given: CreateChat, target: ResponseId, conversation: str | None, *, is_new: bool
+    service: Service,
+    caller: Caller,
+    given: CreateChat,
+    target: ResponseId,
+    conversation: str | None,
+    state: bytes | None,
+    *,
+    is_new: bool,
 ) -> Run:
     model = service.models.find(given.model, allowed=caller.models)
     system, messages = given.split_messages()
@@ -91,6 +104,7 @@ async def _start(
         options=given.make_options(model.provider, model.options),
         output=given.read_output_schema(),
         conversation=conversation,
+        state=state,
         key=target.key,
         meta={"metadata": given.metadata} if given.metadata else None,
     )
@@ -99,7 +113,7 @@ async def _start(
     chunks = _Chunks(name.id, model.name, [tool.name for tool in tools], with_usage=with_usage)
 
     async def play(run: Run) -> Item:
-        return await _play(run, await service.open_stream(order), chunks, with_usage=with_usage)
+        return await _play(run, await service.open_stream(order), order, chunks, with_usage=with_usage)
 
     running = None if is_new else service.runs.find(name)
     return running or await service.start_run(name, play, logs=False)
@@ -177,9 +191,9 @@ class _Chunks:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
 
 
-async def _play(run: Run, stream: AsyncStream[Any], chunks: _Chunks, *, with_usage: bool) -> Item:
+async def _play(run: Run, stream: AsyncStream[Any], order: TurnOrder, chunks: _Chunks, *, with_usage: bool) -> Item:
     begun = False
-    with run.play(stream):
+    with run.play(stream), name_results(order):
         async for event in stream:
             if type(event) is Done:
                 break

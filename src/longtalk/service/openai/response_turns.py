@@ -25,7 +25,7 @@ from longtalk.service.openai.response_object import find_status, make_response
 from longtalk.service.openai.stored_responses import find_response
 from longtalk.service.run import Run, RunName
 from longtalk.service.service import Service
-from longtalk.service.turns import TurnOrder, read_state
+from longtalk.service.turns import TurnOrder, name_results, read_state
 from longtalk.state import codec
 from longtalk.turn.stream import AsyncStream
 from longtalk.wires import NAMES
@@ -211,7 +211,7 @@ async def _play(
         return made
 
     try:
-        with run.play(stream):
+        with run.play(stream), name_results(order):
             async for event in stream:
                 if type(event) is Started:
                     events = events or begin(event.turn, event.at)
