@@ -13,12 +13,24 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from longtalk import Brief, Chat, Combine, Conversation, Economy, InputError, KeepLast, Memory, Recall, TokenBudget
+from longtalk import (
+    Brief,
+    Chat,
+    Combine,
+    Conversation,
+    Economy,
+    InputError,
+    KeepAll,
+    KeepLast,
+    Memory,
+    Recall,
+    TokenBudget,
+)
 from longtalk.cli.command_flags import commands
 from longtalk.cli.simulate import plot
 from longtalk.policies import DigestTools, Policy, Summarize, WindowShare
 from longtalk.policies.notation import format_policy, parse_policy
-from longtalk.simulation.compare import POLICIES
+from longtalk.simulation.compare import POLICIES, simulate, transcript_of
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import Terminal, longtalk, store_at
 
@@ -353,6 +365,21 @@ def test_a_terminal_shows_what_the_page_shows(
     terminal.close()
     assert [*screen[:-1], ""] == [*block["screen"].splitlines(), ""]
     assert screen[-1].startswith("The ratio compares")
+
+
+def test_a_terminal_shows_how_many_replays_are_done(file: Path, environment: dict[str, str]) -> None:
+    terminal = Terminal(["simulate", str(file), "-p", "KeepAll()"], environment | {"TERM": "xterm"})
+    terminal.wait_for("0 of 2 replays")
+    terminal.rest()
+    assert terminal.exit_code() == 0
+    terminal.close()
+
+
+def test_each_replay_is_reported_when_it_is_done() -> None:
+    counts: list[int] = []
+    recorded = transcript_of(json.dumps(messages(2)).encode())
+    simulate(recorded, models=[CHEAP], policies=[KeepAll(), KeepLast(2)], progress=counts.append)
+    assert counts == [1, 2, 3]
 
 
 def test_nothing_is_fetched(file: Path, environment: dict[str, str]) -> None:

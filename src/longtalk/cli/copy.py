@@ -17,7 +17,7 @@ def run(*, source: str, target: str, owner: str, since: str | None, ids: Sequenc
     with open_archive(source, owner, whole=True) as archive:
         other = open_store(target, make=True)
         try:
-            with ProgressCounter(None, "conversation") as progress:
+            with ProgressCounter(len(set(ids)) or None, "conversation") as progress:
                 start = _parse_since(archive, since)
                 done = archive.copy_to(other, ids, since=start, owners=owners, progress=progress)
         finally:

@@ -13,7 +13,7 @@ import msgspec
 from longtalk.cli.files import display_name, refuse_existing, write_file
 from longtalk.cli.import_ import read_conversations
 from longtalk.cli.models import format_number
-from longtalk.cli.output import escape_line, pluralize, print_json, print_note, print_text
+from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_json, print_note, print_text
 from longtalk.cli.stats import format_dollars
 from longtalk.cli.store import find_or_latest, open_archive
 from longtalk.cli.tables import Column, cut, print_table
@@ -69,8 +69,10 @@ def run(
     recorded = transcript_of(_load_conversation(store, owner, transcript), branch=branch)
     simulated = [SimulatedModel.from_label(model) for model in models or choose_models(recorded)]
     policies = policies or POLICIES
-    results = simulate(recorded, models=simulated, policies=policies, system=system)
     names = [*map(format_policy, policies), OPTIMUM]
+    with ProgressCounter(len(simulated) * len(names), "replay") as progress:
+        progress(0)
+        results = simulate(recorded, models=simulated, policies=policies, system=system, progress=progress)
     rows: list[tuple[str, ...]] = []
     for i, model in enumerate(simulated):
         model_results = results[i * len(names) : (i + 1) * len(names)]

@@ -180,13 +180,14 @@ def simulate(
     summary: Callable[[int, int, Counter], str] = placeholder_summary,
     reports: Counter | None = None,
     optimum: bool = True,
+    progress: Callable[[int], None] | None = None,
 ) -> list[SimulatedRun]:
     """Simulate a conversation with each model and policy, and return the runs, grouped by model.
 
     With `optimum`, the last run of each model is the optimum. `system` is the system text of the conversation; by
     default it is taken from the system message at the start of the conversation. `summary` is a function like
     `placeholder_summary`. `reports` counts tokens as the provider would report them; by default, the provider is
-    assumed to report what a chat would estimate.
+    assumed to report what a chat would estimate. `progress` is called with the number of runs so far.
     """
     if not models or isinstance(models, str):
         raise InputError("`models` must be a list of models, each as provider:model, such as ['openai-chat:gpt-5.6'].")
@@ -199,6 +200,12 @@ def simulate(
     policies = Combine(*policies).policies
     trace = Trace(transcript, system)
     runs: list[SimulatedRun] = []
+
+    def add(run: SimulatedRun) -> None:
+        runs.append(run)
+        if progress:
+            progress(len(runs))
+
     reusable: dict[tuple[object, ...], PolicyReplay] = {}
     for each in models:
         model = each if isinstance(each, SimulatedModel) else SimulatedModel.from_label(each)
@@ -209,9 +216,9 @@ def simulate(
             replay = reusable.get(key) or PolicyReplay(setup, _use_always(policy))
             if not replay.depends_on_prices and not replay.problem:
                 reusable[key] = replay
-            runs.append(_build_run(repr(policy), replay, setup))
+            add(_build_run(repr(policy), replay, setup))
         if optimum:
-            runs.append(_build_run(OPTIMUM, PolicyReplay(setup, schedule_policy(find_cheapest_schedule(setup))), setup))
+            add(_build_run(OPTIMUM, PolicyReplay(setup, schedule_policy(find_cheapest_schedule(setup))), setup))
     return runs
 
 
