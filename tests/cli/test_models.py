@@ -52,6 +52,12 @@ def test_without_a_query_all_are_listed(own: Path) -> None:
     assert len(listed) > 1_000
 
 
+def test_the_words_that_users_of_llm_know_are_understood(own: Path) -> None:
+    assert invoke("list", "talker-2").stdout == invoke("talker-2").stdout
+    assert invoke("list").stdout == invoke().stdout
+    assert "longtalk config set default_model" in invoke("default", "gpt-5.6").stderr
+
+
 def test_a_provider_has_its_own(own: Path) -> None:
     lines = invoke("--provider", "ollama").stdout.splitlines()
     assert [line.split("\t")[0] for line in lines] == ["ollama:talker-1", "ollama:talker-2"]

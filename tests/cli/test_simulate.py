@@ -368,7 +368,7 @@ def test_a_terminal_shows_what_the_page_shows(
 
 
 def test_a_terminal_shows_how_many_replays_are_done(file: Path, environment: dict[str, str]) -> None:
-    terminal = Terminal(["simulate", str(file), "-p", "KeepAll()"], environment | {"TERM": "xterm"})
+    terminal = Terminal(["simulate", str(file), "-m", CHEAP, "-p", "KeepAll()"], environment | {"TERM": "xterm"})
     terminal.wait_for("0 of 2 replays")
     terminal.rest()
     assert terminal.exit_code() == 0

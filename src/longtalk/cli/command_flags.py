@@ -288,7 +288,7 @@ def tokens(files: tuple[str, ...], model: str, exact: bool) -> None:
 @click.argument("words", nargs=-1, metavar="[QUERY]")
 @click.option("--provider", metavar="NAME", help="List the models of this provider only.")
 @table_options
-def models(**options: Any) -> None:
+def models(words: tuple[str, ...], **options: Any) -> None:
     """List or search known models.
 
     With a QUERY, this lists the models whose names contain all its words. Columns: model, window, output limit, kind of
@@ -302,4 +302,7 @@ def models(**options: Any) -> None:
     """
     from longtalk.cli.models import run
 
-    run(**options)
+    # As users of llm write it.
+    if words[:1] == ("default",):
+        raise click.UsageError("`longtalk config set default_model NAME` sets the default model.")
+    run(words=words[1:] if words[:1] == ("list",) else words, **options)

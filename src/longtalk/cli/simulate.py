@@ -13,7 +13,7 @@ import msgspec
 from longtalk.cli.files import display_name, refuse_existing, write_file
 from longtalk.cli.import_ import read_conversations
 from longtalk.cli.models import format_number
-from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_json, print_note, print_text
+from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_json, print_note, print_text, wrap
 from longtalk.cli.stats import format_dollars
 from longtalk.cli.store import find_or_latest, open_archive
 from longtalk.cli.tables import Column, cut, print_table
@@ -166,11 +166,11 @@ def _print_report(model: SimulatedModel, names: Sequence[str], results: Sequence
     best = results[-1]
     counts = f"{pluralize(best.turns, 'turn')}, {pluralize(len(best.prompts), 'call')}"
     print_text(f"{escape_line(model.label)}  {counts}")
-    print_text(_format_prices(model.prices))
+    room = shutil.get_terminal_size().columns
+    print_text(wrap(_format_prices(model.prices), room))
     print_table(_COLUMNS, ((name, *_format_result(result, best)) for name, result in zip(names, results, strict=True)))
     print_text("\nTokens of each request, from first to last:")
     top = max(max(result.prompts, default=0) for result in results)
-    room = shutil.get_terminal_size().columns
     label = min(max(map(len, names)), room // 2)
     width = max(10, room - label - len(f"{top:,}") - 4)
     for name, result in zip(names, results, strict=True):
