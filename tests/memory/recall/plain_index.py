@@ -9,7 +9,8 @@ from collections.abc import Container, Iterable
 from heapq import nlargest
 from itertools import pairwise
 
-from longtalk.memory.recall.index import ASSISTANT, STANDING, TIMED, Unit, detect_traits, split_parts
+from longtalk.memory.recall.index import ASSISTANT, Unit
+from longtalk.memory.recall.parts import STANDING, TIMED, detect_traits, split_parts
 from longtalk.memory.recall.query import EPOCH, get_year, parse_query
 from longtalk.memory.recall.topics import TopicTracker
 from longtalk.memory.recall.weights import Weights
@@ -171,7 +172,7 @@ class PlainIndex:
         """Return the traits of a part as a bit set, computing them on first use."""
         if self.traits[part] == UNKNOWN_TRAITS:
             unit, (start, stop) = self.units[self.part_units[part]], self.spans[part]
-            self.traits[part] = detect_traits(unit, unit.text[start:stop])
+            self.traits[part] = detect_traits(unit.text[start:stop], is_assistant=unit.role == ASSISTANT)
         return self.traits[part]
 
     def get_unit(self, position: int) -> Unit:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from longtalk.errors import InputError
 from longtalk.memory.recall import columns, embeddings
 from longtalk.memory.recall.excerpt import render_date, render_hits, select_hits
-from longtalk.memory.recall.index import Hit, RecallIndex, Unit, split_parts
+from longtalk.memory.recall.index import Hit, RecallIndex, Unit
+from longtalk.memory.recall.parts import split_parts
 from longtalk.memory.recall.query import find_days, parse_query
 from longtalk.memory.recall.ranking import Ranking, rank
 from tests.memory.recall.plain_index import PlainIndex, PlainRanking

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -16,8 +17,9 @@ from longtalk import Conversation, Memory
 from longtalk._util import json_bytes
 from longtalk.memory.recall import search, whole
 from longtalk.memory.recall.columns import Column
-from longtalk.memory.recall.index import RecallIndex, Unit
+from longtalk.memory.recall.index import UNKNOWN, RecallIndex, Unit
 from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
+from longtalk.memory.recall.meaning import complete_norms
 from longtalk.memory.recall.ranking import rank
 from longtalk.memory.recall.search import Recall, index_store, list_new_segments
 from longtalk.memory.recall.segments import KIND, append_segment, decode_segment, encode_segment
@@ -51,7 +53,7 @@ def get_columns(index: RecallIndex) -> dict[str, Any]:
     columns = {name: each.values.tolist() for name, each in vars(index).items() if isinstance(each, Column)}
     for name in ("terms", "starts"):
         columns[f"postings.{name}"] = getattr(index.postings, name).values.tolist()
-    return {**columns, "names": index.names, "terms": index.vocabulary.terms, "words": index.term_words}
+    return {**columns, "names": index.names, "terms": index.vocabulary.terms, "words": index.words.terms}
 
 
 @examples(35, 400)
@@ -74,6 +76,27 @@ def test_an_index_that_was_stored_in_segments_is_the_same(units: list[Unit], que
     read.add(more)
     whole_index.add(more)
     assert get_columns(read) == get_columns(whole_index)
+
+
+@pytest.mark.parametrize("stored_by_meaning", [True, False])
+def test_an_index_by_meaning_is_the_same_from_segments_of_either_kind(*, stored_by_meaning: bool) -> None:
+    units = [Unit(i, "user", f"{text} {WORDS[i // 2]}", labels="soups") for i, text in enumerate(WORDS)]
+    whole_index, stored = RecallIndex(units, meaning=True), RecallIndex(units, meaning=stored_by_meaning)
+    for index in (whole_index, stored):
+        complete_norms(index)
+    read = RecallIndex(meaning=True)
+    for start, stop in pairwise((0, 4, len(units))):
+        segment = decode_segment(encode_segment(stored, start, stop))
+        assert segment is not None
+        assert append_segment(read, segment)
+    assert (UNKNOWN in read.norms.values) is not stored_by_meaning
+    read.restore_topic()
+    assert rank(read, "fiddles and broth") == rank(whole_index, "fiddles and broth")
+    assert get_columns(read) == get_columns(whole_index)
+    for index in (read, whole_index):
+        index.truncate(5)
+        index.add(Unit(20, "user", "A new fiddle."))
+    assert rank(read, "violas") == rank(whole_index, "violas")
 
 
 @examples(50, 500)

@@ -19,7 +19,6 @@ units only when they are quoted: it can read them again from where the conversat
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -28,19 +27,17 @@ import numpy as np
 
 from longtalk.memory.recall.columns import Array, Column, Postings, find_groups
 from longtalk.memory.recall.embeddings import Vectors
-from longtalk.memory.recall.query import mentions_time, states_standing_wish
+from longtalk.memory.recall.parts import detect_traits, split_parts
 from longtalk.memory.recall.topics import WINDOW_MESSAGES, TopicTracker
 from longtalk.memory.recall.vocabulary import Vocabulary
 from longtalk.memory.recall.weights import Weights
 from longtalk.memory.terms import extract_terms_with_words
 
-__all__ = ["Hit", "RankedHits", "RecallIndex", "Unit", "Weights", "split_parts"]
+__all__ = ["Hit", "RankedHits", "RecallIndex", "Unit", "Weights"]
 
 ASSISTANT = "assistant"
-TIMED, STANDING = 1, 2
-"""Traits of a part: it mentions a time, or it states a standing wish."""
-
-_LINE = re.compile(r"[^\n]*\n+|[^\n]+")
+UNKNOWN = -1.0
+"""The length of a sum of vectors that has not been computed."""
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -77,12 +74,13 @@ class RankedHits(msgspec.Struct, frozen=True):
 
 
 class Sizes(NamedTuple):
-    """The numbers of units, parts, terms in all parts, labels, distinct terms, and names of an index."""
+    """The numbers of units, parts, words in all parts, labels, distinct words and terms, and names of an index."""
 
     units: int
     parts: int
-    part_terms: int
+    part_words: int
     labels: int
+    words: int
     terms: int
     names: int
 
@@ -109,12 +107,13 @@ class RecallIndex:
         self.skipped_parts = 0
         """The number of parts that were not indexed although their units were."""
         self.vectors = Vectors() if meaning else None
-        """The embedding vectors of all parts, by the number of the part; None without `meaning`."""
-        self.words = Vectors() if meaning else None
-        """The embedding vectors of all terms, by the number of the term; None without `meaning`."""
+        """The embedding vectors of all words, by the number of the word; None without `meaning`."""
         self.vocabulary = Vocabulary()
-        self.term_words: list[str] = []
-        """For each term, the word that it was first made from."""
+        """The distinct terms."""
+        self.words = Vocabulary()
+        """The distinct words that the terms were made from."""
+        self.word_terms = Column(np.int32)
+        """For each word, the number of its term."""
         self.names: list[str] = []
         """The names of the participants, in the order of their first messages."""
         self.read_units: Callable[[Sequence[int]], Iterable[Unit]] | None = None
@@ -139,7 +138,11 @@ class RecallIndex:
         """For each part, the index of its first character in the text of its unit."""
         self.part_stops = Column(np.int32)
         self.traits = Column(np.uint8)
+        self.norms = Column(np.float32)
+        """For each part, the length of the sum of its words' vectors; `UNKNOWN` if it has not been computed."""
         self.postings = Postings()
+        self.part_words = Column(np.int32)
+        """For each term in `postings.terms`, the number of the word that it was made from."""
         # By term, for those in `vocabulary`.
         self.part_counts = Column(np.int32)
         """For each term, the number of parts that contain it."""
@@ -147,6 +150,7 @@ class RecallIndex:
         """For each term, the number of units that have it among their labels."""
         # By label.
         self.label_terms = Column(np.int32)
+        self.label_words = Column(np.int32)
         self.label_units = Column(np.int32)
         self._topic_tracker = TopicTracker()
         self._units: dict[int, Unit] = {}
@@ -163,7 +167,7 @@ class RecallIndex:
     def nbytes(self) -> int:
         """The approximate number of bytes of memory that the index uses."""
         columns = [each.nbytes for each in vars(self).values() if isinstance(each, Column | Postings | Vectors)]
-        return sum(columns) + self.vocabulary.nbytes + 2 * self.text_size + 300 * len(self._units)
+        return sum(columns) + self.vocabulary.nbytes + self.words.nbytes + 2 * self.text_size + 300 * len(self._units)
 
     # Adding and removing
 
@@ -193,38 +197,47 @@ class RecallIndex:
         for start, stop in spans:
             distinct.update(self._add_part(number, unit, start, stop))
         for term, word in dict(extract_terms_with_words(unit.labels)).items() if unit.labels else ():
-            label = self.number_term(term, word)
-            self.label_terms.append(label)
+            label = self.number_word(word, term)
+            self.label_words.append(label)
+            self.label_terms.append(self.word_terms.values[label])
             self.label_units.append(number)
-            self.label_counts.values[label] += 1
+            self.label_counts.values[self.word_terms.values[label]] += 1
         self.topics.append(self._topic_tracker.add(unit.at, distinct, opens=not is_assistant))
         self.sessions.append(self._topic_tracker.session)
 
     def _add_part(self, number: int, unit: Unit, start: int, stop: int) -> list[int]:
         """Add the next part to the unit with this number, and return the part's terms."""
         text = unit.text[start:stop]
-        terms = extract_terms_with_words(text)
-        known = self.vocabulary.numbers
-        numbers = [known[term] if term in known else self.number_term(term, word) for term, word in terms]
+        known = self.words.numbers
+        found = extract_terms_with_words(text)
+        words = [known[word] if word in known else self.number_word(word, term) for term, word in found]
+        terms = self.word_terms.values[np.array(words, np.int32)]
+        numbers: list[int] = terms.tolist()
         self.part_units.append(number)
         self.part_starts.append(start)
         self.part_stops.append(stop)
-        self.traits.append(detect_traits(unit, text))
-        self.postings.add(numbers)
+        self.traits.append(detect_traits(text, is_assistant=unit.role == ASSISTANT))
+        self.norms.append(UNKNOWN)
+        self.postings.add(terms)
+        self.part_words.extend(words)
         self.part_counts.values[np.array(list(set(numbers)), np.int32)] += 1
-        if self.vectors is not None:
-            self.vectors.add(" ".join([self.term_words[each] for each in numbers]))
         return numbers
 
-    def number_term(self, term: str, word: str) -> int:
-        """Return the number of a term, adding the term and its word to the index if the term is new."""
+    def number_word(self, word: str, term: str) -> int:
+        """Return the number of a word, adding the word and its term to the index if they are new."""
+        number = self.words.add(word)
+        if number == len(self.word_terms):
+            self.word_terms.append(self.number_term(term))
+            if self.vectors is not None:
+                self.vectors.add(word)
+        return number
+
+    def number_term(self, term: str) -> int:
+        """Return the number of a term, adding the term to the index if it is new."""
         number = self.vocabulary.add(term)
         if number == len(self.part_counts):
             self.part_counts.append(0)
             self.label_counts.append(0)
-            self.term_words.append(word)
-            if self.words is not None:
-                self.words.add(word)
         return number
 
     def _number_name(self, name: str) -> int:
@@ -239,7 +252,7 @@ class RecallIndex:
         sessions: Array,
         topics: Array,
         part_counts: Array,
-        part_terms: Array,
+        part_words: Array,
         sizes: Array,
         labels: Array,
         **more: Array,
@@ -257,26 +270,29 @@ class RecallIndex:
         self.first_parts.extend(parts + np.cumsum(part_counts) - part_counts)
         self.part_units.extend(np.repeat(numbers, part_counts))
         self.label_units.extend(np.repeat(numbers, labels))
+        part_terms = self.word_terms.values[part_words]
+        label_terms = self.word_terms.values[more["label_words"]]
         self.postings.extend(part_terms, sizes)
+        self.part_words.extend(part_words)
+        self.label_terms.extend(label_terms)
         for name, values in more.items():
             getattr(self, name).extend(values)
         terms = len(self.part_counts)
         # A term counts once in each part.
         keys, _ = find_groups(np.sort(np.repeat(np.arange(len(sizes)), sizes) * terms + part_terms))
         self.part_counts.values[:] += np.bincount(keys % max(1, terms), minlength=terms).astype(np.int32)
-        self.label_counts.values[:] += np.bincount(more["label_terms"], minlength=terms).astype(np.int32)
-        if self.vectors is not None:
-            for part in range(parts, len(self.part_units)):
-                self.vectors.add(" ".join([self.term_words[term] for term in self.postings.get_terms(part).tolist()]))
+        self.label_counts.values[:] += np.bincount(label_terms, minlength=terms).astype(np.int32)
 
     def measure(self, units: int) -> Sizes:
         """Return the sizes that the index has with only its first `units` units."""
         parts = int(self.first_parts.values[units]) if units < len(self) else len(self.part_units)
-        part_terms = self.postings.count_terms(parts)
+        part_words = self.postings.count_terms(parts)
         labels = int(np.searchsorted(self.label_units.values, units))
-        used = (self.postings.terms.values[:part_terms], self.label_terms.values[:labels])
-        terms = 1 + max(int(each.max(initial=-1)) for each in used)
-        return Sizes(units, parts, part_terms, labels, terms, 1 + int(self.speakers.values[:units].max(initial=-1)))
+        used = (self.part_words.values[:part_words], self.label_words.values[:labels])
+        words = 1 + max(int(each.max(initial=-1)) for each in used)
+        terms = 1 + int(self.word_terms.values[:words].max(initial=-1))
+        names = 1 + int(self.speakers.values[:units].max(initial=-1))
+        return Sizes(units, parts, part_words, labels, words, terms, names)
 
     def truncate(self, count: int) -> None:
         """Keep only the first `count` units, as if no other had ever been added."""
@@ -284,26 +300,27 @@ class RecallIndex:
             return
         for position in self.positions.values[count:].tolist():
             self._forget_unit(position)
-        _, parts, _, labels, terms, names = self.measure(count)
+        _, parts, part_words, labels, words, terms, names = self.measure(count)
         for part in range(parts, len(self.part_units)):
             self.part_counts.values[np.unique(self.postings.get_terms(part))] -= 1
         np.subtract.at(self.label_counts.values, self.label_terms.values[labels:], 1)
         self.postings.truncate(parts)
-        for column in (self.part_units, self.part_starts, self.part_stops, self.traits):
+        self.part_words.truncate(part_words)
+        for column in (self.part_units, self.part_starts, self.part_stops, self.traits, self.norms):
             column.truncate(parts)
-        for column in (self.label_terms, self.label_units):
+        for column in (self.label_terms, self.label_words, self.label_units):
             column.truncate(labels)
         by_unit = (self.positions, self.times, self.is_assistant, self.speakers, self.lengths, self.stretches)
         for column in (*by_unit, self.sessions, self.topics, self.first_parts, self.has_one_part):
             column.truncate(count)
+        self.words.truncate(words)
+        self.word_terms.truncate(words)
         self.vocabulary.truncate(terms)
         self.part_counts.truncate(terms)
         self.label_counts.truncate(terms)
-        del self.term_words[terms:]
         del self.names[names:]
-        if self.vectors is not None and self.words is not None:
-            self.vectors.truncate(parts)
-            self.words.truncate(terms)
+        if self.vectors is not None:
+            self.vectors.truncate(words)
         self.restore_topic()
 
     def restore_topic(self) -> None:
@@ -376,23 +393,3 @@ class RecallIndex:
             parts[~is_known] = len(self.part_units) + self.skipped_parts
         rarities: Array = np.log(1 + np.maximum(0.0, parts - counts + 0.5) / (counts + 0.5))
         return rarities
-
-
-def detect_traits(unit: Unit, text: str) -> int:
-    """Return the traits of a part of a unit as a bit set of `TIMED` and `STANDING`."""
-    return TIMED * mentions_time(text) | STANDING * (unit.role != ASSISTANT and states_standing_wish(text))
-
-
-def split_parts(text: str, size: int) -> list[tuple[int, int]]:
-    """Split a text into parts of about `size` characters, at line ends if possible, and return their spans."""
-    spans: list[tuple[int, int]] = []
-    start = end = 0
-    for line in _LINE.finditer(text):
-        if end > start and line.end() - start > size:
-            spans.append((start, end))
-            start = end
-        end = line.end()
-        while end - start > 2 * size:
-            spans.append((start, start + size))
-            start += size
-    return [*spans, (start, end)] if end > start or not spans else spans

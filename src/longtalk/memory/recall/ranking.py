@@ -15,7 +15,9 @@ from itertools import pairwise
 import numpy as np
 
 from longtalk.memory.recall.columns import Array, find_groups
-from longtalk.memory.recall.index import STANDING, TIMED, Hit, RankedHits, RecallIndex
+from longtalk.memory.recall.index import Hit, RankedHits, RecallIndex
+from longtalk.memory.recall.meaning import find_nearness, find_related_terms
+from longtalk.memory.recall.parts import STANDING, TIMED
 from longtalk.memory.recall.query import EPOCH, get_year, parse_query
 from longtalk.memory.terms import split_words, stem
 
@@ -76,9 +78,11 @@ class Ranking:
         self.days: Array = np.zeros(self.units)
         self.named, query_terms = self._split_names()
         numbers = [index.vocabulary.numbers.get(term, -1) for term in query_terms]
-        for term, number, related in zip(query_terms, numbers, self._find_related_terms(query_terms), strict=True):
-            self._score_term(term, number, related)
-        self.query_words = " ".join(self.query.words[term] for term in query_terms)
+        words = [self.query.words[term] for term in query_terms]
+        related = find_related_terms(index, words, self.weights.min_similarity)
+        for term, number, similar in zip(query_terms, numbers, related, strict=True):
+            self._score_term(term, number, similar)
+        self.query_words = " ".join(words)
         self.query_weight = self._weigh_terms(numbers)
         self.first_scores = self.score_parts()
         self._refine_best()
@@ -129,16 +133,6 @@ class Ranking:
             distinct = [*distinct[:_MAX_TERMS_PER_END], *distinct[-_MAX_TERMS_PER_END:]]
         named: set[int] = set().union(*(names[term] for term in distinct if term in names))
         return named, [term for term in distinct if term not in names] or distinct
-
-    def _find_related_terms(self, query_terms: list[str]) -> list[list[tuple[int, float]]]:
-        """Return, for each term of the query, the numbers of indexed terms close in meaning, with their similarity.
-
-        If the index has no vectors, there are none.
-        """
-        words = self.index.words
-        if words is None:
-            return [[] for _ in query_terms]
-        return words.find_similar([self.query.words[term] for term in query_terms], self.weights.min_similarity)
 
     def _score_term(self, term: str, number: int, related: list[tuple[int, float]]) -> None:
         """Add the scores for a term of the query, and for the `related` terms, which are close in meaning.
@@ -303,17 +297,13 @@ class Ranking:
 
         If the index has no vectors, they are returned unchanged.
         """
-        vectors = self.index.vectors
-        if vectors is None:
+        if self.index.vectors is None:
             return parts, scores
         total: Array = np.zeros(self.parts)
         total[parts] = scores / (float(scores.max(initial=0.0)) or 1.0)
         has_score: Array = np.zeros(self.parts, np.bool_)
         has_score[parts] = True
-        found = vectors.find_nearest(self.query_words, _MAX_NEAREST) if self.query_words else []
-        near: Array = np.zeros(self.parts)
-        for part, nearness in found:
-            near[part] = nearness
+        near = find_nearness(self.index, self.query_words, _MAX_NEAREST)
         matching = np.flatnonzero(near > 0)
         if len(matching):
             lent = self._lend(self._find_best_by_unit(matching, near[matching]))

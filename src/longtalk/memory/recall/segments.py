@@ -18,13 +18,14 @@ from numpy.typing import DTypeLike
 
 from longtalk._util import json_bytes, typed_json
 from longtalk.memory.recall.columns import Array
-from longtalk.memory.recall.index import RecallIndex
+from longtalk.memory.recall.index import UNKNOWN, RecallIndex
+from longtalk.memory.recall.vocabulary import Vocabulary
 
 __all__ = ["KIND", "Segment", "append_segment", "decode_segment", "encode_segment"]
 
 KIND = "recall"
 """The record kind of these records."""
-VERSION = 1
+VERSION = 2
 """The version of the format, of the terms and of the topics. It changes whenever an entry would be indexed differently.
 """
 _MAX_BYTES = 64_000_000  # of a segment's data, uncompressed
@@ -46,7 +47,9 @@ class _Columns(msgspec.Struct, array_like=True):
     terms: bytes
     """The terms that are new in this segment, one per line."""
     words: bytes
-    """For each of them, the word that it was made from."""
+    """The words that are new in this segment, one per line."""
+    word_terms: bytes
+    """For each of them, the number of its term."""
     names: bytes
     """The names of participants that are new in this segment, one per line."""
     positions: bytes
@@ -60,10 +63,11 @@ class _Columns(msgspec.Struct, array_like=True):
     traits: bytes
     sizes: bytes
     """For each part, the number of its terms."""
-    part_terms: bytes
+    part_words: bytes
+    norms: bytes
     labels: bytes
     """For each unit, the number of its labels."""
-    label_terms: bytes
+    label_words: bytes
 
 
 def encode_segment(index: RecallIndex, start: int, stop: int) -> bytes:
@@ -78,7 +82,8 @@ def encode_segment(index: RecallIndex, start: int, stop: int) -> bytes:
     )
     columns = _Columns(
         terms=_pack_texts(index.vocabulary.terms[low.terms : high.terms]),
-        words=_pack_texts(index.term_words[low.terms : high.terms]),
+        words=_pack_texts(index.words.terms[low.words : high.words]),
+        word_terms=_pack(index.word_terms.values[low.words : high.words], np.int32),
         names=_pack_texts(index.names[low.names : high.names]),
         positions=_pack(index.positions.values[units] - start, np.int32),
         times=_pack(index.times.values[units], np.int64),
@@ -89,11 +94,12 @@ def encode_segment(index: RecallIndex, start: int, stop: int) -> bytes:
         part_stops=_pack(index.part_stops.values[parts], np.int32),
         traits=_pack(index.traits.values[parts], np.uint8),
         sizes=_pack(index.postings.get_sizes()[parts], np.int32),
-        part_terms=_pack(index.postings.terms.values[low.part_terms : high.part_terms], np.int32),
+        part_words=_pack(index.part_words.values[low.part_words : high.part_words], np.int32),
+        norms=_pack(index.norms.values[parts], np.float32),
         labels=_pack(
             np.bincount(index.label_units.values[labels] - low.units, minlength=high.units - low.units), np.int32
         ),
-        label_terms=_pack(index.label_terms.values[labels], np.int32),
+        label_words=_pack(index.label_words.values[labels], np.int32),
     )
     return json_bytes.encode(Segment(VERSION, start, stop, zlib.compress(msgspec.msgpack.encode(columns))))
 
@@ -128,24 +134,30 @@ def _append(index: RecallIndex, segment: Segment, columns: _Columns) -> None:
     by_unit = (columns.speakers, columns.lengths, columns.part_counts, columns.labels)
     speakers, lengths, part_counts, labels = (_unpack(each, np.int32) for each in by_unit)
     part_stops, sizes = _unpack(columns.part_stops, np.int32), _unpack(columns.sizes, np.int32)
-    part_terms, label_terms = _unpack(columns.part_terms, np.int32), _unpack(columns.label_terms, np.int32)
-    traits = _unpack(columns.traits, np.uint8)
+    part_words, label_words = _unpack(columns.part_words, np.int32), _unpack(columns.label_words, np.int32)
+    word_terms, traits = _unpack(columns.word_terms, np.int32), _unpack(columns.traits, np.uint8)
+    norms = _unpack(columns.norms, np.float32)
     # Checked first, because the numbers of parts decide how much memory is needed.
     if len(part_counts) and (int(part_counts.min()) <= 0 or int(part_counts.sum()) != len(part_stops)):
         raise ValueError("the parts of the segment do not fit its units")
     if not len(index) and len(flags) and ~flags[0] & (_SESSION | _TOPIC):
         raise ValueError("the first unit of the index begins no session")
     units, term_count = len(positions), len(index.vocabulary.terms) + len(terms)
+    word_count = len(index.words.terms) + len(words)
     part_units = np.repeat(np.arange(units), part_counts)
     fits = (
         {len(each) for each in (times, flags, speakers, lengths, part_counts, labels)} == {units}
-        and len(part_units) == len(part_stops) == len(sizes) == len(traits)
+        and len(part_units) == len(part_stops) == len(sizes) == len(traits) == len(norms)
         and min(int(each.min(initial=0)) for each in (sizes, labels, lengths)) >= 0
-        and len(part_terms) == sizes.sum()
-        and len(label_terms) == labels.sum()
-        and len(terms) == len(words)
-        and len(index.vocabulary.numbers.keys() | terms) == term_count
-        and _is_within(np.concatenate((part_terms, label_terms)), 0, term_count)
+        and bool(((norms == UNKNOWN) | (norms >= 0)).all() and np.isfinite(norms).all())
+        and len(part_words) == sizes.sum()
+        and len(label_words) == labels.sum()
+        and len(word_terms) == len(words)
+        and _are_new(terms, index.vocabulary)
+        and _are_new(words, index.words)
+        and _is_within(np.concatenate((part_words, label_words)), 0, word_count)
+        and _is_within(word_terms, 0, term_count)
+        and bool(np.isin(np.arange(term_count - len(terms), term_count), word_terms).all())
         and _is_within(speakers, -1, len(index.names) + len(names))
         and _is_within(positions, segment.start, segment.stop)
         and bool((np.diff(positions) > 0).all())
@@ -156,8 +168,10 @@ def _append(index: RecallIndex, segment: Segment, columns: _Columns) -> None:
     part_starts[np.flatnonzero(np.diff(part_units, prepend=-1))] = 0
     if (part_starts > part_stops).any():
         raise ValueError("the parts of the segment overlap")
-    for term, word in zip(terms, words, strict=True):
-        index.number_term(term, word)
+    for term in terms:
+        index.number_term(term)
+    for word, number in zip(words, word_terms.tolist(), strict=True):
+        index.number_word(word, index.vocabulary.terms[number])
     index.names += names
     index.append_columns(
         positions=positions,
@@ -173,8 +187,9 @@ def _append(index: RecallIndex, segment: Segment, columns: _Columns) -> None:
         part_stops=part_stops,
         traits=traits,
         sizes=sizes,
-        part_terms=part_terms,
-        label_terms=label_terms,
+        norms=norms,
+        part_words=part_words,
+        label_words=label_words,
         labels=labels,
     )
 
@@ -182,6 +197,11 @@ def _append(index: RecallIndex, segment: Segment, columns: _Columns) -> None:
 def _is_within(values: Array, first: int, stop: int) -> bool:
     """Return True if all values are at least `first` and less than `stop`."""
     return not len(values) or (int(values.min()) >= first and int(values.max()) < stop)
+
+
+def _are_new(texts: list[str], known: Vocabulary) -> bool:
+    """Return True if the texts are distinct and none of them is known yet."""
+    return len(set(texts)) == len(texts) and known.numbers.keys().isdisjoint(texts)
 
 
 def _find_steps(values: Array, start: int, stop: int) -> Array:

@@ -1,4 +1,4 @@
-"""The vocabulary of an index: its numbered terms, and a search for terms with a similar spelling.
+"""The vocabulary of an index: its numbered terms or words, and a search for terms with a similar spelling.
 
 A term of a query that does not occur in the conversation is often a different spelling of one that does. So known terms
 that share most of their trigrams with the unknown term are used in its place, with less weight.

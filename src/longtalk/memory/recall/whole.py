@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from longtalk.memory.recall.index import Unit
 from longtalk.memory.recall.index_cache import CachedIndex, IndexCache, SegmentKey
+from longtalk.memory.recall.meaning import complete_norms
 from longtalk.memory.recall.protocol import Placed, SearchableStore
 from longtalk.memory.recall.segments import KIND, Segment, append_segment, decode_segment, encode_segment
 from longtalk.memory.recall.units import to_unit
@@ -52,6 +53,7 @@ def index_branch(
     index.truncate_entries(same)
     _append_entries(index, pack, same - base, lambda i: base + i)
     index.count, index.digests = size, digests
+    complete_norms(index)
     index.new_segments = tuple(_cut_segments(index, pack, base))
     index.read_units = _make_store_reader(store, names)
     return index

@@ -1,0 +1,86 @@
+"""Nearness in meaning: the terms related to those of a query, and the parts near to it.
+
+The vector of a part is the sum of the vectors of its words. So its product with the vector of a query is the sum of the
+products of its words with it: only the vectors of the distinct words are held, and for each part the length of its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtalk.memory.recall.columns import Array
+from longtalk.memory.recall.embeddings import Vectors, measure_lengths, sum_groups
+from longtalk.memory.recall.index import UNKNOWN, RecallIndex
+
+__all__ = ["complete_norms", "compute_similarities", "find_nearness", "find_related_terms"]
+
+_MAX_RELATED = 12  # terms for each word
+_PARTS_AT_ONCE = 1_000  # whose vectors are added up at the same time
+_DECIMALS = 4  # to which similarities are rounded; further ones vary with the number of words that are compared at once
+
+
+def complete_norms(index: RecallIndex) -> None:
+    """Compute the lengths of the vectors of parts that were added since the last call, if the index has vectors."""
+    if index.vectors is None:
+        return
+    missing = np.flatnonzero(index.norms.values == UNKNOWN)
+    sizes, vectors = index.postings.get_sizes(), index.vectors.sums
+    for first in range(0, len(missing), _PARTS_AT_ONCE):
+        parts = missing[first : first + _PARTS_AT_ONCE]
+        counts = sizes[parts]
+        shifts = index.postings.starts.values[parts] - (np.cumsum(counts) - counts)
+        words = index.part_words.values[np.repeat(shifts, counts) + np.arange(counts.sum())]
+        index.norms.values[parts] = measure_lengths(sum_groups(vectors[words], counts))
+
+
+def find_related_terms(index: RecallIndex, words: list[str], least: float) -> list[list[tuple[int, float]]]:
+    """Return, for each of these words, the numbers and similarities of the terms closest in meaning, best first.
+
+    At most `_MAX_RELATED` are returned for each, and only those with a similarity of at least `least` (0 to 1). A term
+    has the meaning of the first word that it was made from. If the index has no vectors, there are none.
+    """
+    if index.vectors is None or not words or not len(index.word_terms):
+        return [[] for _ in words]
+    terms, firsts = np.unique(index.word_terms.values, return_index=True)
+    vectors = index.vectors.sums[firsts]
+    lengths = measure_lengths(vectors).clip(min=1e-9)
+    found = []
+    for products in index.vectors.embed(words) @ vectors.T:
+        best = pick_highest((products / lengths).round(_DECIMALS), _MAX_RELATED)
+        found.append([(int(terms[i]), similarity) for i, similarity in best if similarity >= least])
+    return found
+
+
+def compute_similarities(index: RecallIndex, vectors: Vectors, text: str) -> Array:
+    """Return the similarity of each part of an index to a text, from -1 to 1. `vectors` are those of the index."""
+    complete_norms(index)
+    products = vectors.sums @ vectors.embed([text])[0]
+    sums = sum_groups(products[index.part_words.values], index.postings.get_sizes())
+    similarities: Array = (sums / index.norms.values.clip(min=1e-9)).round(_DECIMALS)
+    return similarities
+
+
+def find_nearness(index: RecallIndex, text: str, most: int) -> Array:
+    """Return the nearness of each part to a text, from 0 (the average) to 1 (the nearest part).
+
+    All but the `most` nearest parts get 0, as do those below average. If the index has no vectors, all get 0.
+    """
+    near: Array = np.zeros(len(index.part_units))
+    if index.vectors is None or not text or not len(index.word_terms):
+        return near
+    similarities = compute_similarities(index, index.vectors, text)
+    mean, nearest = float(similarities.mean()), float(similarities.max())
+    for part, similarity in pick_highest(similarities, most):
+        if similarity > mean:
+            near[part] = (similarity - mean) / (nearest - mean)
+    return near
+
+
+def pick_highest(values: Array, most: int) -> list[tuple[int, float]]:
+    """Return the highest values, at most `most` of them, each with its index, highest first."""
+    highest = np.arange(len(values))
+    if len(values) > most:
+        # Only values that may be among the highest are sorted.
+        highest = np.flatnonzero(values >= np.partition(values, len(values) - most)[len(values) - most])
+    order = highest[(-values[highest]).argsort(kind="stable")[:most]]
+    return [(int(i), float(values[i])) for i in order]
