@@ -5,6 +5,7 @@ The routes come from the application's own table, so a new one fails here until 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -43,20 +44,31 @@ LISTS = {
     ("POST", API + "/sample"): "",
 }
 """Routes that answer with what is the caller's own, with the query or the body to ask with."""
+SAID = {"role": "user", "content": "Hi."}
 BODIES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("POST", "/v1/responses"): [
         {"model": "m", "input": "Hi.", "previous_response_id": "{response}"},
         {"model": "m", "input": "Hi.", "conversation": "{conversation}"},
         {"model": "m", "input": "Hi.", "previous_response_id": "{response}", "store": False},
         {"model": "m", "input": "Hi.", "conversation": "{conversation}", "store": False},
+        {"model": "m", "input": "Hi.", "conversation": {"id": "{conversation}"}},
+        {"model": "m", "input": [{"type": "item_reference", "id": "{item}"}]},
+        {"model": "m", "input": [{"type": "item_reference", "id": "{item}"}], "store": False},
+        {"model": "m", "input": [{"type": "compaction", "encrypted_content": "{compaction}"}, SAID]},
+        {"model": "m", "input": [{"type": "function_call_output", "call_id": "{entry}", "output": "x"}]},
     ],
     ("POST", "/v1/responses/input_tokens"): [
         {"model": "m", "input": "Hi.", "previous_response_id": "{response}"},
         {"model": "m", "input": "Hi.", "conversation": "{conversation}"},
     ],
-    ("POST", "/v1/responses/compact"): [{"model": "m", "previous_response_id": "{response}"}],
+    ("POST", "/v1/responses/compact"): [
+        {"model": "m", "previous_response_id": "{response}"},
+        {"model": "m", "input": [{"type": "compaction", "encrypted_content": "{compaction}"}, SAID]},
+    ],
     ("POST", "/v1/chat/completions"): [
-        {"model": "m", "messages": [{"role": "user", "content": "Hi."}], "conversation": "{conversation}"}
+        {"model": "m", "messages": [SAID], "conversation": "{conversation}"},
+        {"model": "m", "messages": [SAID], "conversation": "{conversation}", "stream": True},
+        {"model": "m", "messages": [SAID], "conversation": "{conversation}", "store": False},
     ],
     ("POST", "/v1/conversations/{id}"): [{"metadata": {"a": "b"}}],
     ("POST", "/v1/conversations/{id}/items"): [{"items": [{"role": "user", "content": "Hi."}]}],
@@ -90,6 +102,7 @@ UNKNOWN = {
     "{line}": "aaaaaaaaaa",
     "{key}": "aaaaaaaaaaab",
     "{state}": "AAAAAAAAAAAA",
+    "{compaction}": "AAAAAAAAAAAAA",
 }
 
 
@@ -101,7 +114,8 @@ class Owners:
         keys = AccessKeys(storage)
         self.ada, own = keys.add("laptop of ada", "ada")
         self.bob = keys.add("bob", "bob")[0]
-        providers = {"m": AsyncScripted(*[says("Hello, Ada.")] * 9)}
+        self.app = keys.add("app", "", act_as=True)[0]
+        providers = {"m": AsyncScripted(*[says("Hello, Ada.")] * 40)}
         self.served = Served(create_app(Settings(), store=InMemory(), storage=storage, providers=providers))
         self.store = self.served.service.store
         self.http = http
@@ -121,6 +135,9 @@ class Owners:
             "{line}": brief["lines"][0]["id"],
             "{key}": own.id,
             "{state}": self.post(f"{API}/turns", {"message": "Hi.", "model": "m"})["state"],
+            "{compaction}": client.responses.compact(model="m", previous_response_id=made.id)
+            .output[-1]
+            .encrypted_content,
         }
 
     def post(self, path: str, body: Any) -> Any:
@@ -155,14 +172,19 @@ def fill(text: str, ids: dict[str, str]) -> str:
     return text
 
 
-def request(owners: Owners, key: str, method: str, path: str, body: Any, ids: dict[str, str]) -> tuple[int, str]:
+def fill_body(body: Any, ids: dict[str, str]) -> Any:
+    return json.loads(fill(json.dumps(body or {}), ids))
+
+
+def request(
+    owners: Owners, key: str, method: str, path: str, body: Any, ids: dict[str, str], headers: Any = None
+) -> tuple[int, str]:
     named = path.replace("{id}", "{conversation}" if "conversations" in path else "{response}")
-    filled = {name: fill(value, ids) if isinstance(value, str) else value for name, value in (body or {}).items()}
     answer = owners.http.request(
         method,
         owners.served.url + fill(named, ids),
-        headers={"Authorization": f"Bearer {key}"},
-        json=filled if method in ("POST", "PATCH") else None,
+        headers={"Authorization": f"Bearer {key}", **(headers or {})},
+        json=fill_body(body, ids) if method in ("POST", "PATCH") else None,
     )
     text = answer.text
     for name, value in sorted(ids.items(), key=lambda pair: -len(pair[1])):
@@ -215,8 +237,7 @@ def test_nothing_of_another_owner_can_be_told_from_nothing_over_a_connection(own
         for body in BODIES["POST", path]:
             told = []
             for each in (ids, UNKNOWN):
-                filled = {name: fill(value, each) if isinstance(value, str) else value for name, value in body.items()}
-                connection.send({"type": "response.create", **filled})
+                connection.send({"type": "response.create", **fill_body(body, each)})
                 text = connection.recv_bytes().decode()
                 for name, value in each.items():
                     text = text.replace(value, name)
@@ -250,3 +271,67 @@ def test_a_name_that_a_client_chooses_is_another_conversation_for_each_owner(own
 def test_figures_by_day_count_only_turns_of_the_caller(owners: Owners) -> None:
     status, text = request(owners, owners.bob, "GET", API + "/stats/daily", {}, owners.ids)[:2]
     assert (status, text.replace(" ", "")) == (200, '{"days":[]}')
+
+
+def test_an_id_of_any_type_in_any_path_tells_nothing_of_another_owner(owners: Owners) -> None:
+    before = owners.read_head()
+    for method, path in ROUTES:
+        places = re.findall(r"\{\w+\}", path)
+        if method not in ("GET", "DELETE") or (method, path) in {*OWN_ONLY, *LISTS} or not places:
+            continue
+        for name in ("{response}", "{conversation}", "{item}", "{turn}"):
+            told = []
+            for kind in (owners.ids, UNKNOWN):
+                filled = {**kind, **dict.fromkeys(places, kind[name])}
+                told.append(request(owners, owners.bob, method, fill(path, filled), None, kind))
+            assert told[0] == told[1], (method, path, name)
+            assert 400 <= told[0][0] < 500, (method, path, name, told[0])
+    assert owners.read_head() == before
+
+
+@pytest.mark.parametrize("path", ["/v1/conversations/{mine}/items", "/v1/responses/{answer}/input_items"])
+@pytest.mark.parametrize("name", ["{item}", "{entry}", "{turn}", "{response}", "{conversation}"])
+def test_a_page_after_an_id_of_another_owner_is_one_after_an_unknown_id(owners: Owners, path: str, name: str) -> None:
+    client: Any = owners.served.client(owners.bob)
+    mine = client.conversations.create(items=[SAID])
+    answer = client.responses.create(model="m", input="Hi.", conversation=mine.id)
+    own = {"{mine}": mine.id, "{answer}": answer.id}
+    page = f"{fill(path, own)}?after={name}"
+    foreign = request(owners, owners.bob, "GET", page, None, owners.ids)
+    assert foreign == request(owners, owners.bob, "GET", page, None, UNKNOWN)
+    assert foreign[0] == 400
+
+
+def test_a_reference_in_an_own_conversation_does_not_reach_an_item_of_another_owner(owners: Owners) -> None:
+    client: Any = owners.served.client(owners.bob)
+    mine = client.conversations.create(items=[SAID])
+    for more in ({}, {"stream": True}, {"store": False}, {"background": True}):
+        body = {"model": "m", "input": [{"type": "item_reference", "id": "{item}"}], "conversation": mine.id, **more}
+        foreign = request(owners, owners.bob, "POST", "/v1/responses", body, owners.ids)
+        assert foreign == request(owners, owners.bob, "POST", "/v1/responses", body, UNKNOWN)
+        assert foreign[0] == 404
+
+
+@pytest.mark.parametrize(
+    "query", ["?stream=true", "?stream=true&starting_after=0", "?include=reasoning.encrypted_content"]
+)
+def test_the_stream_of_another_owner_is_an_unknown_one(owners: Owners, query: str) -> None:
+    path = "/v1/responses/{response}" + query
+    foreign = request(owners, owners.bob, "GET", path, None, owners.ids)
+    assert foreign == request(owners, owners.bob, "GET", path, None, UNKNOWN)
+    assert foreign[0] == 404
+
+
+def test_a_key_names_no_other_owner_and_an_app_sees_what_is_of_the_owner_it_names(owners: Owners) -> None:
+    path = "/v1/conversations/{conversation}"
+    told = [
+        request(owners, owners.bob, "GET", path, None, owners.ids, {"Longtalk-Owner": name}) for name in ("ada", "eve")
+    ]
+    assert told[0] == told[1]
+    assert told[0][0] == 403
+    for name, status in (("ada", 200), ("bob", 404), ("eve", 404)):
+        headers = {"Longtalk-Owner": name}
+        foreign = request(owners, owners.app, "GET", path, None, owners.ids, headers)
+        assert foreign[0] == status
+        if status == 404:
+            assert foreign == request(owners, owners.app, "GET", path, None, UNKNOWN, headers)
