@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,20 @@ def test_an_answer_by_a_schema_is_printed_as_json(
     (tmp_path / "schema.json").write_text(json.dumps(schema))
     done = longtalk(*at(loopback, talks, "--output", tmp_path / "schema.json", "Who?"), environment=environment)
     assert json.loads(done.stdout) == {"name": "Ada"}
+
+
+def test_an_answer_that_does_not_match_its_schema_is_kept_and_can_be_shown(
+    loopback: Loopback, environment: dict[str, str], talks: str, tmp_path: Path
+) -> None:
+    answer: Any = says("I am Ada.").body
+    loopback.say(*[Answer(answer)] * 3)
+    (tmp_path / "schema.json").write_text(json.dumps({"title": "Person", "type": "object"}))
+    done = longtalk(*at(loopback, talks, "--output", tmp_path / "schema.json", "Who?"), environment=environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "does not match Person" in done.stderr
+    assert "`longtalk show` prints it." in done.stderr
+    with closing(store_at(talks)) as store:
+        assert Archive(store).history(list_ids(talks)[0])[-1].text == "I am Ada."
 
 
 def test_a_code_block_is_extracted(loopback: Loopback, environment: dict[str, str], talks: str) -> None:

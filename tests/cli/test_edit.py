@@ -101,7 +101,7 @@ def test_at_a_terminal_the_message_opens_in_the_editor(
     ("words", "problem"),
     [
         (["And then?"], "Nothing was changed"),
-        ([" "], "Nothing was changed"),
+        ([" "], "The new text is empty"),
         (["q3vft5cmxl2a-0", "Why?"], "`longtalk show` prints the ids"),
         (["ANSWER", "Why?"], "is not a message of yours (assistant)"),
         (["Why?", "--branch", "aside"], "has no branch 'aside'"),

@@ -41,7 +41,9 @@ def run(
         branch = choose_branch(find_conversation(archive, id), branch)
         message, words = _find_message(archive.history(id, branch=branch), words)
     text = " ".join(words) or _read_text(message.text)
-    if not text.strip() or text == message.text:
+    if not text.strip():
+        raise InputError("The new text is empty: write it after the id, or pipe it in.")
+    if text == message.text:
         raise InputError("Nothing was changed, so nothing is sent.")
     with (
         exit_on_signals(),

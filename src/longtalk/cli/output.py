@@ -24,6 +24,7 @@ _WORDING = {
     "base_url=": "--base-url",
     "`base_url`": "--base-url",
     "use policy=Memory()": "use --policy 'Memory()'",
+    "Its text is in `partial.text`.": "`longtalk show` prints it.",
     "Choose another id, or": "Choose another id with --id, or",
     "; pass an id": "; choose an id with --id",
     "Omit the id.": "Omit --id.",
@@ -153,7 +154,9 @@ class ProgressCounter:
 
     def _describe(self, done: int) -> str:
         """Return the count, from the second second on with the rate and, if the total is known, the time left."""
-        text = f"{done:,}{'' if self._total is None else f' of {self._total:,}'} {self._noun}s"
+        text = pluralize(done, self._noun)
+        if self._total is not None:
+            text = f"{done:,} of {pluralize(self._total, self._noun)}"
         elapsed = time.monotonic() - self._started
         if elapsed < 1 or not done:
             return text
