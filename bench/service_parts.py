@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+from longtalk._util.processes import limit_malloc_arenas
 from longtalk.testing import says
 
 STAMP = re.compile(rb'"delta":"T(\d{17}) ')
@@ -147,6 +148,8 @@ def main(part: str, upstream: str = "", store: str = "", port: str = "0") -> Non
     elif part == "bare":
         _serve(make_bare_app(upstream), int(port))
     else:
+        # As `longtalk serve` does.
+        limit_malloc_arenas()
         _serve(make_service(upstream, store), int(port), http="longtalk.service.connections:HttpConnection")
 
 

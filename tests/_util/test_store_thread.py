@@ -14,7 +14,7 @@ import pytest
 
 from longtalk._util import store_thread as _clerk
 from longtalk._util.concurrency import call_store
-from longtalk._util.store_thread import store_thread
+from longtalk._util.store_thread import store_threads
 
 
 class Store:
@@ -94,11 +94,11 @@ def test_a_second_loop_and_another_world_go_without() -> None:
     store = Store()
 
     async def inner() -> int:
-        assert store_thread(store) is None
+        assert store_threads(store) is None
         return await call_store(store, lambda: 7)
 
     async def outer() -> None:
-        assert store_thread(store) is not None
+        assert store_threads(store) is not None
         assert await asyncio.to_thread(lambda: asyncio.run(inner())) == 7
 
     asyncio.run(outer())
@@ -121,6 +121,43 @@ def test_a_store_without_the_promise_is_called_by_many() -> None:
         return 1
 
     assert asyncio.run(work()) == 1
+
+
+class Parallel:
+    """A store that serves two callers at a time."""
+
+    parallel = 2
+
+
+def test_a_store_is_called_by_as_many_threads_as_it_serves_at_a_time() -> None:
+    async def work() -> list[int]:
+        store, meet = Parallel(), threading.Barrier(2)
+
+        def call() -> int:
+            # Two calls wait for each other, so both threads must be at work.
+            meet.wait(10)
+            return threading.get_ident()
+
+        return await asyncio.gather(*[call_store(store, call) for _ in range(20)])
+
+    assert len(set(asyncio.run(work()))) == 2
+
+
+def test_a_slow_call_delays_no_other_while_a_thread_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_clerk, "IDLE", 0.01)
+
+    async def work() -> None:
+        store, free = Parallel(), threading.Event()
+        slow = asyncio.ensure_future(call_store(store, lambda: free.wait(30)))
+        for i in range(50):
+            assert await call_store(store, lambda i=i: i) == i
+            # Let the idle thread end now and then.
+            await asyncio.sleep(0.02 if i % 10 == 0 else 0)
+        assert not slow.done()
+        free.set()
+        assert await slow
+
+    asyncio.run(work())
 
 
 def test_an_idle_thread_ends_and_another_begins(monkeypatch: pytest.MonkeyPatch) -> None:

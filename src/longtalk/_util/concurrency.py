@@ -42,14 +42,13 @@ async def run_in_thread(function: Callable[[], Any]) -> Any:
 async def call_store(store: Any, function: Callable[[], Any]) -> Any:
     """Run a function that calls `store` in a thread, and return its result.
 
-    If the store serves only one caller at a time, its own thread is used if possible; otherwise any thread.
+    If the store says how many calls it serves at a time, threads of its own are used if possible; otherwise any thread.
     """
-    if getattr(store, "serial", False):
-        from longtalk._util.store_thread import store_thread
+    from longtalk._util.store_thread import store_threads
 
-        thread = store_thread(store)
-        if thread is not None:
-            return await thread.run(function)
+    threads = store_threads(store)
+    if threads is not None:
+        return await threads.run(function)
     return await run_in_thread(function)
 
 

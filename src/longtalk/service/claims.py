@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from longtalk._util import typed_json
-from longtalk._util.concurrency import run_in_thread
+from longtalk._util.concurrency import call_store
 from longtalk.service.run import RunName
 from longtalk.service.storage.protocol import Storage
 from longtalk.stores.base import Holder
@@ -59,6 +59,6 @@ class Claims:
     async def find(self, name: RunName) -> RunInfo | None:
         """Return what is known of a run, or None if no process runs it, or the one that did has died."""
         key = name.to_key()
-        found = await run_in_thread(lambda: self._storage.get(KIND, key))
+        found = await call_store(self._storage, lambda: self._storage.get(KIND, key))
         info = typed_json.decode(found.value, RunInfo) if found is not None else None
         return info if info is not None and is_alive(info.holder) else None

@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Iterable
 
-from longtalk._util.concurrency import run_in_thread
+from longtalk._util.concurrency import call_store
 from longtalk.service.claims import KIND
 from longtalk.service.limits import SLOT
 from longtalk.service.run import Run, RunName
@@ -103,7 +103,9 @@ class EventWriter:
             if run.logs and (run in last or run.stored < len(run.events))
         ]
         try:
-            conflicts = await run_in_thread(lambda: self._storage.append_all(appends, delete=_list_documents(last)))
+            conflicts = await call_store(
+                self._storage, lambda: self._storage.append_all(appends, delete=_list_documents(last))
+            )
             if conflicts:
                 _log.warning("the events of %d runs were stored by another process", len(conflicts))
             sizes = {append.run: append.first + len(append.events) for append in appends}

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from longtalk._util.concurrency import run_in_thread
+from longtalk._util.concurrency import call_store
 from longtalk.service.claims import CLAIM_LIFETIME, KIND, Claims
 from longtalk.service.errors import ApiError, interrupted
 from longtalk.service.event_writer import PARKED, EventWriter
@@ -92,7 +92,7 @@ class Runs:
                 headers={"retry-after": "1"},
             )
         await self._writer.settle(name)
-        if name in self._runs or not await run_in_thread(partial(self._claims.claim, name)):
+        if name in self._runs or not await call_store(self._storage, partial(self._claims.claim, name)):
             raise ApiError(
                 409, "This request is already running.", code="request_running", headers={"retry-after": "1"}
             )
@@ -100,10 +100,10 @@ class Runs:
         run = self._runs[name] = Run(name, self._writer.add, logs=logs, slot=slot)
         try:
             if logs:
-                await run_in_thread(partial(self._point_to_log, run))
+                await call_store(self._storage, partial(self._point_to_log, run))
             if parked is not None:
                 run.is_parked = True
-                await run_in_thread(partial(self._park, name, parked))
+                await call_store(self._storage, partial(self._park, name, parked))
         except BaseException:
             # The storage has failed, or the client has left: the same request can begin again.
             del self._runs[name]
@@ -122,19 +122,23 @@ class Runs:
         Returns None if the run goes on elsewhere, or has nothing to go on with: with `parked`, the document of this
         kind, otherwise an event log that has not ended. A process that stops takes no run over.
         """
-        if self.is_stopping or name in self._runs or not await run_in_thread(partial(self._claims.claim, name)):
+        if (
+            self.is_stopping
+            or name in self._runs
+            or not await call_store(self._storage, partial(self._claims.claim, name))
+        ):
             return None
         run = self._runs[name] = Run(name, self._writer.add, logs=True, slot=slot)
         run.is_parked = True
         try:
-            goes_on = await run_in_thread(partial(self._restore, run, parked=parked))
+            goes_on = await call_store(self._storage, partial(self._restore, run, parked=parked))
         except BaseException:
             del self._runs[name]
-            await run_in_thread(partial(self._storage.delete, KIND, name.to_key()))
+            await call_store(self._storage, partial(self._storage.delete, KIND, name.to_key()))
             raise
         if not goes_on:
             del self._runs[name]
-            await run_in_thread(partial(self._storage.append_all, [], delete=[(KIND, name.to_key())]))
+            await call_store(self._storage, partial(self._storage.append_all, [], delete=[(KIND, name.to_key())]))
             return None
         self._watcher.start()
         self._launch(run, play)
@@ -142,17 +146,17 @@ class Runs:
 
     async def list_parked(self, after: str | None = None) -> list[tuple[str, bytes]]:
         """Return keys and contents of runs that another process can go on with, ordered by key."""
-        found = await run_in_thread(partial(self._storage.list_documents, PARKED, after=after))
+        found = await call_store(self._storage, partial(self._storage.list_documents, PARKED, after=after))
         return [(each.key, each.value) for each in found]
 
     async def read_parked(self, name: RunName) -> bytes | None:
         """Return what was parked for a run that has not ended, or None."""
-        found = await run_in_thread(partial(self._storage.get, PARKED, name.to_key()))
+        found = await call_store(self._storage, partial(self._storage.get, PARKED, name.to_key()))
         return found.value if found is not None else None
 
     async def forget_parked(self, name: RunName) -> None:
         """Let no process go on with a run, if its process has died."""
-        await run_in_thread(partial(self._storage.delete, PARKED, name.to_key()))
+        await call_store(self._storage, partial(self._storage.delete, PARKED, name.to_key()))
 
     async def is_running(self, name: RunName) -> bool:
         """Return True if a process that is alive runs a run."""
@@ -164,7 +168,7 @@ class Runs:
         if run is not None:
             return list(run.events), run.ended
         log = await self._find_log(name)
-        return ([], True) if log is None else await run_in_thread(partial(self._read_log, log))
+        return ([], True) if log is None else await call_store(self._storage, partial(self._read_log, log))
 
     def find(self, name: RunName) -> Run | None:
         """Return a run of this process."""
@@ -189,7 +193,7 @@ class Runs:
             return
         info = await self._claims.find(name)
         if info is not None and info.process != self._claims.process:
-            await run_in_thread(lambda: self._watcher.ask_to_cancel(info.process, name))
+            await call_store(self._storage, lambda: self._watcher.ask_to_cancel(info.process, name))
 
     async def wait_for_end(self, name: RunName) -> bool:
         """Wait until no process runs a run, for some seconds at most. Return False if one still does."""
@@ -254,7 +258,7 @@ class Runs:
         return not ended
 
     async def _find_log(self, name: RunName) -> str | None:
-        found = await run_in_thread(partial(self._storage.get, _LOG, name.to_key()))
+        found = await call_store(self._storage, partial(self._storage.get, _LOG, name.to_key()))
         return found.value.decode() if found is not None else None
 
     def _read_log(self, log: str) -> tuple[list[bytes], bool]:
@@ -278,11 +282,11 @@ class Runs:
                 await asyncio.sleep(CLAIM_LIFETIME / 3000)
                 for run in self.active:
                     with contextlib.suppress(Exception):
-                        await run_in_thread(partial(self._claims.renew, run.name))
+                        await call_store(self._storage, partial(self._claims.renew, run.name))
                         if run.slot:
-                            await run_in_thread(partial(renew_slot, self._storage, run.slot))
+                            await call_store(self._storage, partial(renew_slot, self._storage, run.slot))
                         if run.logs:
-                            await run_in_thread(partial(self._point_to_log, run))
+                            await call_store(self._storage, partial(self._point_to_log, run))
         finally:
             self._renewer = None
 
@@ -323,7 +327,7 @@ class Runs:
                 changed.clear()
                 # The order matters: a run that ends in between has stored all its events.
                 info = await self._claims.find(name)
-                page = await run_in_thread(partial(self._storage.read, log, after))
+                page = await call_store(self._storage, partial(self._storage.read, log, after))
                 if page is not None and page.events:
                     yield after + 1, list(page.events)
                     after += len(page.events)

@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from longtalk._util.concurrency import run_in_thread
+from longtalk._util.concurrency import call_store, run_in_thread
 from longtalk.service.run import RunName
 from longtalk.service.storage.protocol import LogConflict, Storage
 
@@ -108,7 +108,7 @@ class Watcher:
 
     async def _read_control(self) -> None:
         """Cancel the runs that other processes have asked to cancel."""
-        page = await run_in_thread(lambda: self._storage.read(self._control, self._control_read))
+        page = await call_store(self._storage, lambda: self._storage.read(self._control, self._control_read))
         for event in page.events if page else ():
             self._control_read += 1
             self._cancel(RunName(*msgspec.json.decode(event, type=tuple[str, str])))

@@ -192,7 +192,8 @@ class Store(Protocol):
     """A place where conversations are kept.
 
     Each method is one transaction and may be called from any thread. A store that can serve only one caller at a time
-    sets `serial = True`; async code then calls the store from a single thread.
+    sets `serial = True`; async code then calls the store from a single thread. A store that serves N callers at a time
+    sets `parallel = N`; async code then calls it from at most N threads of its own.
 
     A store whose data may lack checksums, because an earlier version wrote it, has a method `uncovered(owner,
     conversation)`, which returns a description of each part of a conversation that `verify` can't check.

@@ -53,6 +53,7 @@ class PostgresStorage(PollingStorage):
 
     def __init__(self, pool: Pool, schema: str, *, clock: Callable[[], int] = now) -> None:
         self._pool = pool
+        self.parallel = pool.most
         self._schema = schema
         self._clock = clock
         self._channel = f"longtalk_{hashlib.blake2b(schema.encode(), digest_size=16).hexdigest()}"

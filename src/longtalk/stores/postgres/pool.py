@@ -103,7 +103,7 @@ class Pool:
             raise InputError(
                 f"The database URL is ambiguous: its password may be read as host, port or database. {_URL_FORM}"
             )
-        self._most = most
+        self.most = most
         self._was_connected = False
         self._is_pooled: bool | None = None
         """Whether a pooler such as PgBouncer sits before the server. None until the first connection is open."""
@@ -160,7 +160,7 @@ class Pool:
         """
         while True:
             with self._lock:
-                if len(self._claims) < self._most:
+                if len(self._claims) < self.most:
                     self._claims.add(claim)
                     return
             with suppress(queue.Empty):

@@ -78,6 +78,7 @@ class Postgres(ClosedOnExit):
         if connections < 1:
             raise InputError(f"connections must be at least 1, not {connections}.")
         self._pool = Pool(url, connections)
+        self.parallel = connections
         try:
             self._schema = prepare_schema(self._pool, schema, make=make)
         except BaseException:
