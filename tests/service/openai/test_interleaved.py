@@ -40,10 +40,9 @@ def _responses(blocks: list[Block]) -> list[dict[str, Any]]:
         if kind == "reasoning":
             summary = [{"type": "summary_text", "text": text}] if text else []
             item |= {"type": "reasoning", "summary": summary, "encrypted_content": f"sealed{i}"}
-            pieces = [
-                {"type": "response.reasoning_summary_part.added", "summary_index": 0, "part": summary[0]},
-                {"type": "response.reasoning_summary_text.delta", "summary_index": 0, "delta": text},
-            ][: 2 * len(summary)]
+            for part in summary:
+                pieces.append({"type": "response.reasoning_summary_part.added", "summary_index": 0, "part": part})
+                pieces.append({"type": "response.reasoning_summary_text.delta", "summary_index": 0, "delta": text})
         elif kind == "text":
             item |= {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
             pieces = [{"type": "response.output_text.delta", "content_index": 0, "delta": text}]
@@ -172,3 +171,16 @@ def test_a_refusal_after_text_is_part_of_its_message(serve: Serve) -> None:
     (message,) = last.output
     assert [part.type for part in message.content] == ["output_text", "refusal"]
     assert client.responses.retrieve(last.id) == last
+
+
+def test_all_encrypted_reasoning_is_included_where_it_is_asked_for(serve: Serve) -> None:
+    blocks = [("reasoning", "Hm."), ("reasoning", ""), ("text", "One."), ("reasoning", ""), ("text", "Two.")]
+    step = make_step("openai-responses", blocks)
+    client: Any = serve(m=AsyncScripted(step, wire=HTTP_WIRES["openai-responses"])).client()
+    include = ["reasoning.encrypted_content"]
+    made = client.responses.create(model="m", input="Hi.", include=include)
+    assert [item.type for item in made.output] == ["reasoning", "reasoning", "message", "reasoning", "message"]
+    sealed = [item.encrypted_content for item in made.output if item.type == "reasoning"]
+    assert sealed == ["sealed0", "sealed1", "sealed3"]
+    assert client.responses.retrieve(made.id, include=include) == made
+    assert [item.type for item in client.responses.retrieve(made.id).output] == ["reasoning", "message"]

@@ -15,7 +15,7 @@ from longtalk.service.http import DONE, EventStream, decode, json_response, read
 from longtalk.service.idempotency import Claim, Idempotency
 from longtalk.service.ids import ResponseId, parse_response_id
 from longtalk.service.openai.create_response import CreateResponse
-from longtalk.service.openai.fields import check_include
+from longtalk.service.openai.fields import ENCRYPTED, check_include
 from longtalk.service.openai.item_pages import paginate, read_page_query
 from longtalk.service.openai.items import Item
 from longtalk.service.openai.recovery import cancel_dead, park, read_interrupted, recover
@@ -74,7 +74,8 @@ async def retrieve(service: Service, caller: Caller, request: Request) -> Respon
     """Return a response, or with `stream=true` its events after the number `starting_after`."""
     found = _parse_id(request)
     name, query = RunName(caller.owner, str(found)), request.query_params
-    check_include([*query.getlist("include"), *query.getlist("include[]")])
+    include = [*query.getlist("include"), *query.getlist("include[]")]
+    check_include(include)
     if query.get("stream", "false") not in ("true", "false"):
         raise ApiError(400, "`stream` must be true or false.", param="stream", code="invalid_value")
     if query.get("stream") == "true":
@@ -93,7 +94,7 @@ async def retrieve(service: Service, caller: Caller, request: Request) -> Respon
             raise _unknown(found)
         return json_response(msgspec.json.decode(run.events[0])["response"])
     interrupted = await read_interrupted(service, name, stored_or_none)
-    return json_response(interrupted or stored_or_none.to_object())
+    return json_response(interrupted or stored_or_none.to_object(encrypted=ENCRYPTED in include))
 
 
 async def delete(service: Service, caller: Caller, request: Request) -> Response:

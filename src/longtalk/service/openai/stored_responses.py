@@ -53,12 +53,15 @@ class StoredResponse:
     def _tools(self) -> dict[str, CallForm]:
         return list_forms(self._echo.get("tools", ()))
 
-    def to_output_items(self) -> list[Item]:
-        """Return the answers of the turn that were saved, as items."""
-        return to_output_items(self._entries, self.turn.id, tools=self._tools)
+    def to_output_items(self, *, encrypted: bool = False) -> list[Item]:
+        """Return the answers of the turn that were saved, as items, with encrypted reasoning if that is asked for."""
+        return to_output_items(self._entries, self.turn.id, tools=self._tools, encrypted=encrypted)
 
-    def to_object(self, *, interrupted: bool = False) -> Item:
-        """Return the response object. `interrupted` says that the process that ran the turn has died."""
+    def to_object(self, *, interrupted: bool = False, encrypted: bool = False) -> Item:
+        """Return the response object. `interrupted` says that the process that ran the turn has died.
+
+        `encrypted` includes the encrypted reasoning.
+        """
         status, reason = ("failed", None) if interrupted else find_status(self.turn)
         error = None
         if status == "failed":
@@ -69,7 +72,7 @@ class StoredResponse:
             created=self.turn.started,
             echo=self._echo,
             status=status,
-            output=self.to_output_items(),
+            output=self.to_output_items(encrypted=encrypted),
             usage=self.usage if self.turn.usage else None,
             error=error,
             reason=reason,
