@@ -22,7 +22,7 @@ from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
 from longtalk.memory.recall.meaning import complete_norms
 from longtalk.memory.recall.ranking import rank
 from longtalk.memory.recall.search import Recall, index_store, list_new_segments
-from longtalk.memory.recall.segments import KIND, append_segment, decode_segment, encode_segment
+from longtalk.memory.recall.segments import KIND, append_segments, decode_segment, encode_segment
 from longtalk.memory.recall.units import to_unit
 from longtalk.state.codec import decode
 from longtalk.stores.base import MAIN, BranchHead, Commit, HeadMoved, PlacedRecord, Store
@@ -63,12 +63,17 @@ def test_an_index_that_was_stored_in_segments_is_the_same(units: list[Unit], que
     whole_index, read = RecallIndex(units), RecallIndex()
     size = units[-1].position + 1 if units else 1
     cuts = sorted(data.draw(st.sets(st.integers(1, size), max_size=4)))
+    segments = []
     read.read_units = lambda positions: [unit for unit in units if unit.position in positions]
     for start, stop in zip([0, *cuts], [*cuts, size], strict=True):
         if start < stop:
             segment = decode_segment(encode_segment(whole_index, start, stop))
             assert segment is not None
-            assert append_segment(read, segment)
+            segments.append(segment)
+    broken = data.draw(st.integers(0, len(segments)))
+    damaged = [msgspec.structs.replace(each, data=b"") if i == broken else each for i, each in enumerate(segments)]
+    assert append_segments(read, damaged) == broken
+    assert append_segments(read, segments[broken:]) == len(segments) - broken
     read.restore_topic()
     assert get_columns(read) == get_columns(whole_index)
     assert rank(read, query) == rank(whole_index, query)
@@ -88,7 +93,7 @@ def test_an_index_by_meaning_is_the_same_from_segments_of_either_kind(*, stored_
     for start, stop in pairwise((0, 4, len(units))):
         segment = decode_segment(encode_segment(stored, start, stop))
         assert segment is not None
-        assert append_segment(read, segment)
+        assert append_segments(read, [segment]) == 1
     assert (UNKNOWN in read.norms.values) is not stored_by_meaning
     read.restore_topic()
     assert rank(read, "fiddles and broth") == rank(whole_index, "fiddles and broth")
@@ -110,10 +115,10 @@ def test_data_that_was_changed_is_refused_or_read_and_never_breaks_the_index(noi
     plain[at : at + len(noise)] = noise
     changed = msgspec.structs.replace(segment, data=zlib.compress(bytes(plain)))
     read = RecallIndex()
-    assert append_segment(read, changed) == bool(len(read))
+    assert append_segments(read, [changed]) == bool(len(read))
     rank(read, QUERY)
     for broken in (segment.data[:-5], noise, b""):
-        assert not append_segment(RecallIndex(), msgspec.structs.replace(segment, data=broken))
+        assert not append_segments(RecallIndex(), [msgspec.structs.replace(segment, data=broken)])
     assert decode_segment(noise) is None
     later = json_bytes.encode(msgspec.structs.replace(segment, version=99))
     assert decode_segment(later) is None

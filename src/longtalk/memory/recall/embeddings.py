@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from longtalk.errors import MissingExtra
-from longtalk.memory.recall.columns import Array
+from longtalk.memory.recall.columns import Array, Column
 
 __all__ = ["Vectors", "measure_lengths", "sum_groups"]
 
@@ -31,22 +31,24 @@ class Vectors:
     def __init__(self) -> None:
         self._model = load_model()
         self._rows: Array = np.empty((0, self._model.embedding.shape[1]), self._model.embedding.dtype)
+        self._lengths = Column(np.float32)
         self._count = 0
         self._pending: list[str] = []
 
-    def add(self, word: str) -> None:
-        """Add a word. Its vector is computed when it is first needed."""
-        self._pending.append(word)
+    def extend(self, words: list[str]) -> None:
+        """Add words. Their vectors are computed when they are first needed."""
+        self._pending += words
 
     def truncate(self, count: int) -> None:
         """Keep only the first `count` words."""
         del self._pending[max(0, count - self._count) :]
         self._count = min(self._count, count)
+        self._lengths.truncate(count)
 
     @property
     def nbytes(self) -> int:
         """The number of bytes of memory that the vectors use."""
-        return self._rows.nbytes
+        return self._rows.nbytes + self._lengths.nbytes
 
     @property
     def sums(self) -> Array:
@@ -57,10 +59,18 @@ class Vectors:
         """
         if self._pending:
             self._reserve(self._count + len(self._pending))
-            self._rows[self._count : self._count + len(self._pending)] = self._add_up_pieces(self._pending)
-            self._count += len(self._pending)
+            new = self._add_up_pieces(self._pending)
+            self._rows[self._count : self._count + len(new)] = new
+            self._lengths.extend(measure_lengths(new))
+            self._count += len(new)
             self._pending = []
         return self._rows[: self._count]
+
+    @property
+    def lengths(self) -> Array:
+        """The length of each of the `sums`."""
+        count = len(self.sums)
+        return self._lengths.values[:count]
 
     def embed(self, texts: list[str]) -> Array:
         """Return the vectors of texts, scaled to length 1. The vector of an empty text is all zeros."""

@@ -227,18 +227,23 @@ class RecallIndex:
         """Return the number of a word, adding the word and its term to the index if they are new."""
         number = self.words.add(word)
         if number == len(self.word_terms):
-            self.word_terms.append(self.number_term(term))
+            self.word_terms.append(self.vocabulary.add(term))
+            if self.word_terms.values[-1] == len(self.part_counts):
+                self.part_counts.append(0)
+                self.label_counts.append(0)
             if self.vectors is not None:
-                self.vectors.add(word)
+                self.vectors.extend([word])
         return number
 
-    def number_term(self, term: str) -> int:
-        """Return the number of a term, adding the term to the index if it is new."""
-        number = self.vocabulary.add(term)
-        if number == len(self.part_counts):
-            self.part_counts.append(0)
-            self.label_counts.append(0)
-        return number
+    def append_terms(self, terms: list[str], words: list[str], word_terms: Array) -> None:
+        """Add terms and words, all of which are new. `word_terms` has the number of the term of each word."""
+        self.vocabulary.extend(terms)
+        self.words.extend(words)
+        self.word_terms.extend(word_terms)
+        for column in (self.part_counts, self.label_counts):
+            column.extend(np.zeros(len(terms)))
+        if self.vectors is not None:
+            self.vectors.extend(words)
 
     def _number_name(self, name: str) -> int:
         """Return the number of a participant's name, adding it if it is new; -1 if the name is empty."""

@@ -42,11 +42,10 @@ def find_related_terms(index: RecallIndex, words: list[str], least: float) -> li
     if index.vectors is None or not words or not len(index.word_terms):
         return [[] for _ in words]
     terms, firsts = np.unique(index.word_terms.values, return_index=True)
-    vectors = index.vectors.sums[firsts]
-    lengths = measure_lengths(vectors).clip(min=1e-9)
+    lengths = index.vectors.lengths.clip(min=1e-9)
     found = []
-    for products in index.vectors.embed(words) @ vectors.T:
-        best = pick_highest((products / lengths).round(_DECIMALS), _MAX_RELATED)
+    for products in index.vectors.embed(words) @ index.vectors.sums.T:
+        best = pick_highest((products / lengths)[firsts].round(_DECIMALS), _MAX_RELATED)
         found.append([(int(terms[i]), similarity) for i, similarity in best if similarity >= least])
     return found
 

@@ -11,6 +11,8 @@ The data is compressed. Data of another version, or that can't be read, is ignor
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,7 +23,7 @@ from longtalk.memory.recall.columns import Array
 from longtalk.memory.recall.index import UNKNOWN, RecallIndex
 from longtalk.memory.recall.vocabulary import Vocabulary
 
-__all__ = ["KIND", "Segment", "append_segment", "decode_segment", "encode_segment"]
+__all__ = ["KIND", "Segment", "append_segments", "decode_segment", "encode_segment"]
 
 KIND = "recall"
 """The record kind of these records."""
@@ -29,6 +31,15 @@ VERSION = 2
 """The version of the format, of the terms and of the topics. It changes whenever an entry would be indexed differently.
 """
 _MAX_BYTES = 64_000_000  # of a segment's data, uncompressed
+_TEXTS = ("terms", "words", "names")
+_DTYPES = {
+    **dict.fromkeys(("positions", "speakers", "lengths", "part_counts", "labels"), np.int32),
+    **dict.fromkeys(("part_stops", "sizes", "part_words", "label_words", "word_terms"), np.int32),
+    "times": np.int64,
+    "flags": np.uint8,
+    "traits": np.uint8,
+    "norms": np.float32,
+}
 _ASSISTANT, _ONE_PART, _SESSION, _TOPIC = 1, 2, 4, 8
 
 
@@ -113,30 +124,57 @@ def decode_segment(data: bytes) -> Segment | None:
     return segment if segment.version == VERSION and 0 <= segment.start < segment.stop else None
 
 
-def append_segment(index: RecallIndex, segment: Segment) -> bool:
-    """Add the units of a segment to an index of the entries before it. Return False if the data does not fit."""
+def append_segments(index: RecallIndex, segments: Sequence[Segment]) -> int:
+    """Add the units of segments that follow each other to an index of the entries before them.
+
+    Return the number of segments that were added: all before the first one whose data does not fit.
+    """
+    found: list[dict[str, Any]] = []
+    for segment in segments:
+        try:
+            found.append(_unpack_segment(segment))
+        except (ValueError, zlib.error):
+            break
     try:
-        inflater = zlib.decompressobj()
-        unpacked = inflater.decompress(segment.data, _MAX_BYTES)
-        if not inflater.eof:
-            return False
-        _append(index, segment, msgspec.msgpack.decode(unpacked, type=_Columns))
-    except (ValueError, zlib.error, IndexError):
-        return False
-    return True
+        _append(index, found)
+    except (ValueError, IndexError):
+        pass
+    else:
+        return len(found)
+    # At least one does not fit: those before it are added one by one.
+    for count, columns in enumerate(found):
+        try:
+            _append(index, [columns])
+        except (ValueError, IndexError):
+            return count
+    return len(found)
 
 
-def _append(index: RecallIndex, segment: Segment, columns: _Columns) -> None:
-    """Add the units of a segment to an index. Raise `ValueError` if the data does not fit; the index is unchanged."""
-    terms, words, names = (_unpack_texts(each) for each in (columns.terms, columns.words, columns.names))
-    positions = segment.start + _unpack(columns.positions, np.int32)
-    times, flags = _unpack(columns.times, np.int64), _unpack(columns.flags, np.uint8)
-    by_unit = (columns.speakers, columns.lengths, columns.part_counts, columns.labels)
-    speakers, lengths, part_counts, labels = (_unpack(each, np.int32) for each in by_unit)
-    part_stops, sizes = _unpack(columns.part_stops, np.int32), _unpack(columns.sizes, np.int32)
-    part_words, label_words = _unpack(columns.part_words, np.int32), _unpack(columns.label_words, np.int32)
-    word_terms, traits = _unpack(columns.word_terms, np.int32), _unpack(columns.traits, np.uint8)
-    norms = _unpack(columns.norms, np.float32)
+def _unpack_segment(segment: Segment) -> dict[str, Any]:
+    """Return the columns of a segment as lists and arrays. Raise `ValueError` or `zlib.error` if they can't be read."""
+    inflater = zlib.decompressobj()
+    unpacked = inflater.decompress(segment.data, _MAX_BYTES)
+    if not inflater.eof:
+        raise ValueError("the data of the segment is too long or ends too early")
+    columns = msgspec.msgpack.decode(unpacked, type=_Columns)
+    found: dict[str, Any] = {name: _unpack_texts(getattr(columns, name)) for name in _TEXTS}
+    found |= {name: _unpack(getattr(columns, name), dtype) for name, dtype in _DTYPES.items()}
+    found["positions"] = segment.start + found["positions"]
+    if not _is_within(found["positions"], segment.start, segment.stop):
+        raise ValueError("the segment has positions of other entries")
+    return found
+
+
+def _append(index: RecallIndex, segments: list[dict[str, Any]]) -> None:
+    """Add the units of unpacked segments. Raise `ValueError` if they do not fit; then the index is unchanged."""
+    if not segments:
+        return
+    terms, words, names = ([text for each in segments for text in each[name]] for name in _TEXTS)
+    columns = {name: np.concatenate([each[name] for each in segments]) for name in _DTYPES}
+    positions, flags, labels = columns["positions"], columns.pop("flags"), columns["labels"]
+    part_counts, part_stops, sizes = columns["part_counts"], columns["part_stops"], columns["sizes"]
+    word_terms, part_words = columns.pop("word_terms"), columns["part_words"]
+    norms, label_words = columns["norms"], columns["label_words"]
     # Checked first, because the numbers of parts decide how much memory is needed.
     if len(part_counts) and (int(part_counts.min()) <= 0 or int(part_counts.sum()) != len(part_stops)):
         raise ValueError("the parts of the segment do not fit its units")
@@ -145,21 +183,22 @@ def _append(index: RecallIndex, segment: Segment, columns: _Columns) -> None:
     units, term_count = len(positions), len(index.vocabulary.terms) + len(terms)
     word_count = len(index.words.terms) + len(words)
     part_units = np.repeat(np.arange(units), part_counts)
+    by_unit = (flags, labels, part_counts, *(columns[name] for name in ("times", "speakers", "lengths")))
     fits = (
-        {len(each) for each in (times, flags, speakers, lengths, part_counts, labels)} == {units}
-        and len(part_units) == len(part_stops) == len(sizes) == len(traits) == len(norms)
-        and min(int(each.min(initial=0)) for each in (sizes, labels, lengths)) >= 0
+        {len(each) for each in by_unit} == {units}
+        and len(part_units) == len(part_stops) == len(sizes) == len(columns["traits"]) == len(norms)
+        and min(int(each.min(initial=0)) for each in (sizes, labels, columns["lengths"])) >= 0
         and bool(((norms == UNKNOWN) | (norms >= 0)).all() and np.isfinite(norms).all())
         and len(part_words) == sizes.sum()
         and len(label_words) == labels.sum()
         and len(word_terms) == len(words)
         and _are_new(terms, index.vocabulary)
         and _are_new(words, index.words)
-        and _is_within(np.concatenate((part_words, label_words)), 0, word_count)
+        and _is_within(part_words, 0, word_count)
+        and _is_within(label_words, 0, word_count)
         and _is_within(word_terms, 0, term_count)
         and bool(np.isin(np.arange(term_count - len(terms), term_count), word_terms).all())
-        and _is_within(speakers, -1, len(index.names) + len(names))
-        and _is_within(positions, segment.start, segment.stop)
+        and _is_within(columns["speakers"], -1, len(index.names) + len(names))
         and bool((np.diff(positions) > 0).all())
     )
     if not fits:
@@ -168,29 +207,15 @@ def _append(index: RecallIndex, segment: Segment, columns: _Columns) -> None:
     part_starts[np.flatnonzero(np.diff(part_units, prepend=-1))] = 0
     if (part_starts > part_stops).any():
         raise ValueError("the parts of the segment overlap")
-    for term in terms:
-        index.number_term(term)
-    for word, number in zip(words, word_terms.tolist(), strict=True):
-        index.number_word(word, index.vocabulary.terms[number])
+    index.append_terms(terms, words, word_terms)
     index.names += names
     index.append_columns(
-        positions=positions,
-        times=times,
+        **columns,
         is_assistant=(flags & _ASSISTANT) > 0,
         has_one_part=(flags & _ONE_PART) > 0,
         sessions=np.cumsum((flags & _SESSION) > 0),
         topics=np.cumsum((flags & _TOPIC) > 0),
-        speakers=speakers,
-        lengths=lengths,
-        part_counts=part_counts,
         part_starts=part_starts,
-        part_stops=part_stops,
-        traits=traits,
-        sizes=sizes,
-        norms=norms,
-        part_words=part_words,
-        label_words=label_words,
-        labels=labels,
     )
 
 
@@ -218,9 +243,11 @@ def _pack(values: Array, dtype: DTypeLike) -> bytes:
 
 def _unpack(data: bytes, dtype: DTypeLike) -> Array:
     """Return the numbers in bytes that `_pack` made."""
+    if not data:
+        return np.empty(0, dtype)
     kind = np.dtype(dtype).newbyteorder("<")
-    planes = np.array(bytearray(data), np.uint8).reshape(kind.itemsize, len(data) // kind.itemsize)
-    return np.ascontiguousarray(planes.T).reshape(-1).view(kind).astype(dtype)
+    planes = np.frombuffer(data, np.uint8).reshape(kind.itemsize, -1)
+    return np.ascontiguousarray(planes.T).reshape(-1).view(kind).astype(dtype, copy=False)
 
 
 def _pack_texts(texts: list[str]) -> bytes:

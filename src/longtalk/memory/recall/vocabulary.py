@@ -48,6 +48,11 @@ class Vocabulary:
         self.terms.append(term)
         return number
 
+    def extend(self, terms: list[str]) -> None:
+        """Add several terms, all of which are new."""
+        self.numbers.update(zip(terms, range(len(self.terms), len(self.terms) + len(terms)), strict=True))
+        self.terms += terms
+
     def truncate(self, size: int) -> None:
         """Keep only the first `size` terms."""
         for term in self.terms[size:]:

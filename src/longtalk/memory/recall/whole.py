@@ -14,7 +14,7 @@ from longtalk.memory.recall.index import Unit
 from longtalk.memory.recall.index_cache import CachedIndex, IndexCache, SegmentKey
 from longtalk.memory.recall.meaning import complete_norms
 from longtalk.memory.recall.protocol import Placed, SearchableStore
-from longtalk.memory.recall.segments import KIND, Segment, append_segment, decode_segment, encode_segment
+from longtalk.memory.recall.segments import KIND, Segment, append_segments, decode_segment, encode_segment
 from longtalk.memory.recall.units import to_unit
 from longtalk.transcript.pack import Entry, Pack
 from longtalk.transcript.transcript import Record, Transcript, now
@@ -87,9 +87,13 @@ def _load_segments(index: CachedIndex, records: Sequence[Placed], size: int) -> 
     while position in found and index.segments[same : same + 1] == [found[position][0]]:
         position, same = found[position][1].stop, same + 1
     index.truncate_entries(position)
-    while position in found and append_segment(index, found[position][1]):
-        index.segments.append(found[position][0])
-        position = found[position][1].stop
+    rest: list[tuple[SegmentKey, Segment]] = []
+    while position in found:
+        rest.append(found[position])
+        position = rest[-1][1].stop
+    count = append_segments(index, [segment for _, segment in rest])
+    index.segments += [key for key, _ in rest[:count]]
+    position = index.segments[-1].stop if index.segments else 0
     index.restore_topic()
     index.count = position
     return position
