@@ -86,6 +86,7 @@ BODIES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"model": "m"},
     ],
     ("POST", TALK + "/turns/{turn}/cancel"): [{}],
+    ("PUT", API + "/provider-keys/{provider}"): [{"key": "sk-bob"}],
     ("POST", TALK + "/notes"): [{"text": "Rain."}],
     ("POST", TALK + "/brief"): [{"field": "facts", "text": "Mine."}],
     ("PATCH", TALK + "/brief/{line}"): [{"text": "Mine."}],
@@ -184,7 +185,7 @@ def request(
         method,
         owners.served.url + fill(named, ids),
         headers={"Authorization": f"Bearer {key}", **(headers or {})},
-        json=fill_body(body, ids) if method in ("POST", "PATCH") else None,
+        json=fill_body(body, ids) if method in ("POST", "PATCH", "PUT") else None,
     )
     text = answer.text
     for name, value in sorted(ids.items(), key=lambda pair: -len(pair[1])):

@@ -14,6 +14,7 @@ from longtalk.policies.notation import parse_policy
 from longtalk.providers.registry import PROVIDERS
 from longtalk.service.settings import (
     ModelSettings,
+    check_credential,
     get_settings_path,
     load_credentials,
     load_settings,
@@ -24,17 +25,13 @@ from longtalk.service.settings_file import set_alias, set_setting
 
 def set_key(provider: str) -> None:
     """Read a key from standard input, without showing it on a terminal, and store it."""
-    known = list(PROVIDERS)
-    if provider not in known:
-        raise InputError(f"Unknown provider {provider!r}. Known providers: {', '.join(known)}.")
+    check_credential(provider, "")
     given = (
         click.prompt(f"API key of {provider}", hide_input=True, default="", show_default=False)
         if sys.stdin.isatty()
         else sys.stdin.readline()
     )
     key = given.strip()
-    if not key.isprintable() or " " in key:
-        raise InputError("The API key contains spaces or control characters: check that you copied only the key.")
     path = store_credential(provider, key)
     print_note(f"{'Stored' if key else 'Removed'} the key of {provider} in {path}.")
 

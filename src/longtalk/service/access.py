@@ -189,6 +189,10 @@ class Gate:
         digest = self._sessions.find(headers) if self._sessions else None
         return None if digest is None else self._keys.find_digest(digest)
 
+    def is_single_user(self) -> bool:
+        """Return True if the service is for the user of this machine alone. Reads the storage."""
+        return self._jwt is None and is_loopback(self._settings.host) and not self._need_keys()
+
     def _need_keys(self) -> bool:
         """Return True if requests need a key: there is one, or there was one since this process has started.
 

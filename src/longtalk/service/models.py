@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -37,6 +37,12 @@ class ServedModel(msgspec.Struct, frozen=True):
     system: str
 
 
+class _Credentials(Protocol):
+    """The API keys of providers."""
+
+    def get(self, provider: str, /) -> str | None: ...
+
+
 class Models:
     """The models of the settings, and any other where the settings allow it.
 
@@ -44,7 +50,7 @@ class Models:
     """
 
     def __init__(
-        self, settings: Settings, credentials: Mapping[str, str], providers: Mapping[str, AsyncProvider] | None = None
+        self, settings: Settings, credentials: _Credentials, providers: Mapping[str, AsyncProvider] | None = None
     ) -> None:
         self._settings = settings
         self._credentials = credentials
@@ -52,7 +58,7 @@ class Models:
         self._default_policy = parse_policy(settings.policy)
         policies = {name: _make_policy(name, each) for name, each in settings.models.items()}
         self._policies = {name: policy for name, policy in policies.items() if policy is not None}
-        self._connected: dict[tuple[str, str | None], AsyncProvider] = {}
+        self._connected: dict[tuple[str, str | None, str | None], AsyncProvider] = {}
 
     @property
     def names(self) -> list[str]:
@@ -90,9 +96,10 @@ class Models:
     def _connect(self, name: str, settings: ModelSettings) -> AsyncProvider:
         if name in self._given:
             return self._given[name]
-        key = (settings.model, settings.base_url)
+        api_key = self._credentials.get(settings.model.partition(":")[0])
+        # With another key, a provider is connected again. Turns may still run on the connections of the old one.
+        key = (settings.model, settings.base_url, api_key)
         if key not in self._connected:
-            api_key = self._credentials.get(settings.model.partition(":")[0])
             self._connected[key] = connect(settings.model, base_url=settings.base_url, api_key=api_key)
         return self._connected[key]
 
@@ -115,7 +122,7 @@ def _is_remote(name: str) -> bool:
 def _lacks_key(name: str, provider: str) -> ApiError:
     message = (
         f"The server has no API key for the provider {provider!r}, which the model {name!r} needs. "
-        f"Its operator can store one: longtalk config set-key {provider}."
+        f"Its operator can store one: longtalk config set-key {provider}, or in the settings of the page."
     )
     return ApiError(503, message, kind="server_error", param="model", code="provider_key_missing")
 

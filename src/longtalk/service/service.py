@@ -23,7 +23,7 @@ from longtalk.service.runs import LOG_LIFETIME, Runs
 from longtalk.service.sealing import StateSealer
 from longtalk.service.seals import load_seal
 from longtalk.service.sessions import Sessions
-from longtalk.service.settings import Settings, load_credentials
+from longtalk.service.settings import Credentials, Settings
 from longtalk.service.storage.factory import open_storage
 from longtalk.service.storage.protocol import Storage
 from longtalk.service.turns import TurnOrder, compact, open_stream
@@ -52,7 +52,7 @@ class Service:
         self._owns_store = store is None
         self.store = store or (open_store(settings.store) if settings.store else open_default_store())
         self.storage = storage or open_storage(self.store)
-        self.models = Models(settings, load_credentials(), providers)
+        self.models = Models(settings, Credentials(), providers)
         self.keys = AccessKeys(self.storage)
         self.sessions = Sessions(self.storage)
         self.gate = Gate(settings, self.keys, self.sessions)

@@ -7,6 +7,7 @@ providers are in `credentials.toml` beside it, which only the user can read (`lo
 from __future__ import annotations
 
 import os
+import threading
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +18,12 @@ import msgspec
 from longtalk._util import user_dirs
 from longtalk._util.private_files import make_private_folder
 from longtalk.errors import InputError
+from longtalk.providers.registry import PROVIDERS
 
 ENVIRONMENT = "LONGTALK_"
 """The prefix of environment variables that override settings: `LONGTALK_STORE`, `LONGTALK_PORT` and so on."""
+
+_storing = threading.Lock()
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,6 +132,11 @@ def get_settings_path() -> Path:
     return Path(named) if named else Path(user_dirs.config()) / "settings.toml"
 
 
+def get_credentials_path() -> Path:
+    """Return the path of the file with the API keys of providers."""
+    return get_settings_path().with_name("credentials.toml")
+
+
 def load_settings(path: Path | None = None, **flags: Any) -> Settings:
     """Return the settings: those of the file, overridden by environment variables and then by flags that are not None.
 
@@ -149,27 +158,66 @@ def load_settings(path: Path | None = None, **flags: Any) -> Settings:
 
 def load_credentials() -> dict[str, str]:
     """Return the API keys of providers that the user has stored, by provider."""
-    values = _read_toml(get_settings_path().with_name("credentials.toml"), must_exist=False)
+    values = _read_toml(get_credentials_path(), must_exist=False)
     try:
         return msgspec.convert(values, dict[str, str])
     except msgspec.ValidationError:
         raise InputError("credentials.toml must have one line for each provider: name = 'key'.") from None
 
 
+class Credentials:
+    """The stored API keys of providers. The file is read again when it has changed, so new keys need no restart."""
+
+    def __init__(self) -> None:
+        self._stamp: tuple[int, ...] | None = None
+        self._keys: dict[str, str] = {}
+
+    def get(self, provider: str) -> str | None:
+        """Return the stored key of a provider, or None if there is none."""
+        stamp = _read_stamp(get_credentials_path())
+        if stamp != self._stamp:
+            self._keys, self._stamp = load_credentials(), stamp
+        return self._keys.get(provider)
+
+
+def _read_stamp(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def check_credential(provider: str, key: str) -> None:
+    """Raise `InputError` for an unknown provider, and for a key that can't be one; the error does not contain it."""
+    if provider not in PROVIDERS:
+        raise InputError(f"Unknown provider {provider!r}. Known providers: {', '.join(PROVIDERS)}.")
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise InputError(
+            "The API key contains spaces, control characters or letters that keys don't have: "
+            "check that you copied only the key."
+        )
+
+
 def store_credential(provider: str, key: str) -> Path:
-    """Store the API key of a provider in a file that only the user can read; an empty key removes it."""
-    path = get_settings_path().with_name("credentials.toml")
-    values = load_credentials()
-    values.pop(provider, None)
-    if key:
-        values[provider] = key
-    make_private_folder(path.parent)
-    text = "".join(f"{_quote(name)} = {_quote(value)}\n" for name, value in sorted(values.items()))
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-    new.replace(path)
+    """Store the API key of a provider in a file that only the user can read; an empty key removes it.
+
+    Raises `InputError` for an unknown provider, and for a key that can't be one.
+    """
+    check_credential(provider, key)
+    path = get_credentials_path()
+    with _storing:
+        values = load_credentials()
+        values.pop(provider, None)
+        if key:
+            values[provider] = key
+        make_private_folder(path.parent)
+        text = "".join(f"{_quote(name)} = {_quote(value)}\n" for name, value in sorted(values.items()))
+        new = path.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        new.replace(path)
     return path
 
 

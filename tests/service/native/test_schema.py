@@ -77,15 +77,19 @@ class Target:
             "entry": turn["entries"][0]["id"],
             "branch": "main",
             "line": brief["lines"][0]["id"],
+            "provider": "groq",
         }
 
 
 @pytest.fixture(scope="module")
-def target() -> Iterator[Target]:
-    made = Target()
-    yield made
-    made.api.http.close()
-    made.served.stop()
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with pytest.MonkeyPatch.context() as patch:
+        # Requests may store API keys of providers.
+        patch.setenv("LONGTALK_SETTINGS", str(tmp_path_factory.mktemp("config") / "settings.toml"))
+        made = Target()
+        yield made
+        made.api.http.close()
+        made.served.stop()
 
 
 @pytest.mark.parametrize(("mode", "method", "path"), list(list_operations()))

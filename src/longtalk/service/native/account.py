@@ -27,6 +27,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None
     """The id of the access key; null without one."""
     default_model: str
+    is_single_user: bool
+    """Whether the service is for the user of this machine alone, without access keys."""
 
 
 class KeyObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +79,7 @@ async def report_health(call: ApiCall[Nothing, Nothing]) -> Health:
         owner=caller.owner,
         key=caller.key or None,
         default_model=service.settings.default_model,
+        is_single_user=await call_store(service.storage, service.gate.is_single_user),
     )
 
 

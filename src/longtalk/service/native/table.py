@@ -13,6 +13,7 @@ from longtalk.service.native import (
     estimate,
     inspection,
     marks,
+    provider_keys,
     simulation,
     turns,
 )
@@ -20,6 +21,7 @@ from longtalk.service.native.routes import Route
 
 ROUTES: tuple[Route[Any, Any], ...] = (
     *account.ROUTES,
+    *provider_keys.ROUTES,
     *conversations.ROUTES,
     *branches.ROUTES,
     *turns.ROUTES,
