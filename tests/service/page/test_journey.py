@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,8 +13,10 @@ from longtalk.models.call_cost import Prices
 from longtalk.service.access import AccessKeys
 from longtalk.service.settings import ModelSettings, Settings
 from longtalk.testing import AsyncScripted, says
+from tests.cli.helpers import streamed
 from tests.service.conftest import Serve
-from tests.service.page.browser import Visits, answers, begin
+from tests.service.page.browser import Visits, answers, begin, find_problems
+from tests.support.loopback import Loopback
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -123,3 +126,36 @@ def test_own_keys_are_found_by_the_palette_and_revoked(serve: Serve, visit: Visi
     phone.get_by_role("button", name="Revoke").click()
     expect(phone).to_have_count(0)
     assert {key.name for key in keys.list()} == {"browser", "stranger"}
+
+
+def test_a_key_of_a_provider_is_stored_and_its_model_answers(
+    serve: Serve, visit: Visits, loopback: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LONGTALK_SETTINGS", str(tmp_path / "settings.toml"))
+    monkeypatch.setenv("OPENAI_BASE_URL", loopback.url)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    loopback.say(streamed("From the provider."))
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_text("Use a model of a provider").click()
+    one.page.get_by_label("Provider", exact=True).select_option("openai-chat")
+    field = one.page.get_by_label("API key")
+    expect(field).to_have_attribute("type", "password")
+    field.fill("sk with spaces")
+    one.page.get_by_role("button", name="Store").click()
+    expect(one.page.get_by_role("alert")).to_contain_text("copied only the key")
+    field.fill("sk-of-mine")
+    one.page.get_by_role("button", name="Store").click()
+    expect(one.page.get_by_role("status").filter(has_text="Stored the key of openai-chat.")).to_be_visible()
+    expect(field).to_have_value("")
+    assert find_problems(one.page) == []
+    one.page.get_by_role("button", name="New chat").first.click()
+    name = one.page.locator("#models option[value^='openai-chat:gpt-']").first.get_attribute("value")
+    one.page.get_by_label("Model", exact=True).fill(name or "")
+    one.say("Hello?")
+    expect(answers(one.page).first).to_contain_text("From the provider.")
+    assert loopback.headers[0]["authorization"] == "Bearer sk-of-mine"
+    one.page.get_by_role("link", name="Provider keys").click()
+    one.page.get_by_role("button", name="Remove the key of openai-chat").click()
+    one.page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(one.page.get_by_role("button", name="Remove the key of openai-chat")).to_have_count(0)
+    assert "sk-of-mine" not in (tmp_path / "credentials.toml").read_text()

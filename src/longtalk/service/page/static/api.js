@@ -40,7 +40,7 @@ async function json(method, path, body, query) {
 export const get = (path, query) => json("GET", path, undefined, query);
 export const post = (path, body = {}, query) => json("POST", path, body, query);
 export const patch = (path, body) => json("PATCH", path, body);
-export const put = (path, query) => json("PUT", path, {}, query);
+export const put = (path, query, body = {}) => json("PUT", path, body, query);
 export const remove = (path, query) => json("DELETE", path, undefined, query);
 export const download = async (path, query) => (await request(base + path, { query })).blob();
 export const signIn = (key) => request(session, { method: "POST", body: { key } });

@@ -9,9 +9,11 @@ import { Palette, handleKey, openPalette } from "./palette/palette.js";
 import { paletteKey } from "./palette/commands.js";
 import { restoreTheme, switchTheme } from "./theme.js";
 import { Chat } from "./chat/chat.js";
+import { NextRequest } from "./chat/gauge.js";
 import { Memory } from "./memory/memory.js";
 import { Money } from "./money/money.js";
 import { Licences } from "./licences/licences.js";
+import { ProviderKeys, Settings, loadProviders } from "./settings/settings.js";
 
 async function start() {
   try {
@@ -19,6 +21,7 @@ async function start() {
     app.set({ health, signedOut: false, problem: "" });
     app.set({ models: (await api.get("/models")).models });
     await loadList();
+    if (health.is_single_user) await loadProviders();
   } catch (problem) {
     app.set(problem.status === 401 ? { signedOut: true } : { problem: problem.message });
   }
@@ -42,9 +45,9 @@ function Conversation({ id, view, entry, on, position }) {
   const shown = tabs.some(([, name]) => name === view) ? view : "";
   return html`<div class="views" role="navigation" aria-label=${t("views")}>${tabs.map(([label, name]) => html`<a
       href=${"#/c/" + encodeURIComponent(id) + (name && "/" + name)} aria-current=${name === shown ? "page" : null}>${t(label)}</a>`)}</div>
-    ${shown === "memory" ? html`<${Memory} conversation=${id} branch=${branch} />`
-      : shown === "money" ? html`<${Money} conversation=${id} branch=${branch} />`
-      : html`<${Chat} id=${id} view=${view} at=${entry} on=${on} position=${position} key=${id} />`}`;
+    ${shown === "memory" ? html`<${Memory} conversation=${id} branch=${branch} /><${NextRequest} conversation=${id} branch=${branch} />`
+      : shown === "money" ? html`<${Money} conversation=${id} branch=${branch} /><${NextRequest} conversation=${id} branch=${branch} />`
+      : html`<${Chat} id=${id} view=${view} tab=${view === "inspector" ? entry : null} at=${view === "inspector" ? null : entry} on=${on} position=${position} key=${id} />`}`;
 }
 
 function SignIn() {
@@ -58,19 +61,6 @@ function SignIn() {
     <input type="password" aria-label=${t("accessKey")} placeholder=${t("accessKey")} value=${key} onInput=${(e) => setKey(e.target.value)} autocomplete="current-password" />
     <button class="primary">${t("signIn")}</button>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}<p class="quiet">${t("signInHelp")}</p></form></main>`;
-}
-
-function Settings() {
-  const { health } = useStore(app);
-  const [keys, setKeys] = useState([]);
-  useEffect(() => { api.get("/keys").then((found) => setKeys(found.keys)); }, []);
-  const revoke = async (key) => {
-    const left = await api.remove("/keys/" + key.id);
-    if (key.is_current) start(); else setKeys(left.keys);
-  };
-  return html`<div class="column pad"><h1>${t("keys")}</h1>
-    <ul>${keys.map((key) => html`<li key=${key.id}>${key.name} ${key.is_current ? t("thisKey") : ""} <button onClick=${() => revoke(key)}>${t("revoke")}</button></li>`)}</ul>
-    ${health?.key && html`<button onClick=${() => api.signOut().then(start)}>${t("signOut")}</button>`}</div>`;
 }
 
 function Shell() {
@@ -104,7 +94,7 @@ function Shell() {
         <label class="button">${t("import")}<input class="sr" type="file" aria-label=${t("import")} onChange=${(e) => { importFile(e.target.files[0]); e.target.value = ""; }} /></label>
         <button onClick=${switchTheme}>${t("theme")}</button>
         <a class="button" href="#/money" onClick=${() => setOpen(false)}>${t("costsOfAll")}</a>
-        ${health?.key && html`<a class="button" href="#/settings">${t("keys")}</a>`}
+        ${(health?.key || health?.is_single_user) && html`<a class="button" href="#/settings" onClick=${() => setOpen(false)}>${t(health.key ? "keys" : "providerKeys")}</a>`}
       </div>
     </nav>
     <main>
@@ -112,10 +102,11 @@ function Shell() {
       ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${start}>${t("retry")}</button></p>`}
       ${route.kind === "c" ? html`<${Conversation} ...${route} />`
         : route.kind === "money" ? html`<${Money} conversation=${null} />`
-        : route.kind === "settings" ? html`<${Settings} />`
+        : route.kind === "settings" ? html`<${Settings} onSession=${start} />`
         : route.kind === "licences" ? html`<${Licences} />`
         : html`<div class="center"><h1 class="hello">${t("empty")}</h1><button class="primary" onClick=${() => begin().catch(report)}>${t("newChat")}</button>
           <p class="quiet">${t("sampleHelp")}</p><button onClick=${() => openSample().catch(report)}>${t("openSample")}</button>
+          ${health?.is_single_user && html`<details class="fold own-key"><summary>${t("useProvider")}</summary><${ProviderKeys} /></details>`}
           <p class="quiet"><a href="#/licences">${t("licences")}</a></p></div>`}
     </main></div><${Palette} route=${route} /><${Dialogs} />`;
 }

@@ -20,6 +20,12 @@ export const strings = {
   choices: "{count} found", noChoice: "Nothing has this name.", shortcuts: "Keyboard shortcuts", newLine: "New line", closeAny: "Close a panel or dialog",
   renameThis: "Rename this conversation", exportThis: "Export this conversation as {format}", deleteThis: "Delete this conversation",
 
+  // The keys of providers
+  providerKeys: "Provider keys", useProvider: "Use a model of a provider", provider: "Provider", providerKey: "API key", store: "Store", removeKey: "Remove",
+  providerHelp: "The key is stored in a file on this machine that only you can read. It is sent to the provider only, and not shown again.",
+  keyStored: "Stored the key of {provider}.", nameModel: "Now choose one of its models under your message: type “{provider}:” in the field of the model.",
+  keyRemoved: "Removed the key of {provider}.", keyIsStored: "stored", keyInVariable: "from {variable}", removeKeyOf: "Remove the key of {provider}", removeKeyTitle: "Remove the key of {provider}?",
+
   licences: "Parts and licences", licencesHelp: "Longtalk is under the Apache-2.0 licence. Its page contains these parts of others, unmodified.",
   cutOff: "This answer was cut off.", goOn: "Go on",
 
@@ -47,12 +53,16 @@ export const strings = {
   openSample: "Open a sample conversation",
   sampleHelp: "New here? Five months of violin lessons show what is sent, remembered and paid. It is marked as a sample; no model is needed.",
 
+  replacedHere: "From here on, older messages were replaced", moreOfIt: "What was removed, and why",
+  replacedBy: "The model reads this text in their place.", replacedByNothing: "They were left out, without a summary.",
+  replacedWhy: "Reason: {reason}. Requests then began with {tokens} tokens.",
+
   // Memory
   views: "Views of this conversation", chatView: "Chat", memoryView: "Memory", memoryTitle: "What is remembered",
   memoryHelp: "The model reads these lines with each request. Click one to correct it. A revoked line can't come back.",
   noBrief: "This conversation keeps no memory: the whole history is sent, or its latest part. Choose the policy Memory() with your next message to keep a brief.",
   emptyBrief: "Nothing is remembered yet. Lines appear as the conversation goes on, or add one yourself.",
-  removedLines: "Removed lines ({count})", briefAsSent: "The brief as it is sent", stated: "Stated {day}", seen: "last {day}",
+  removedLines: "Removed lines ({count})", putBack: "Put back", putBackLine: "Put back “{text}”", briefAsSent: "The brief as it is sent", stated: "Stated {day}", seen: "last {day}",
   source: "source", sourceOf: "Source of “{text}”", byHand: "added by hand", editLine: "Edit “{text}”", revokeLine: "Revoke “{text}”",
   revokeHelp: "Remove it for good: the model can't add it again", revokeTitle: "Revoke “{text}”?", revokeSure: "The model can't add it again.",
   lineField: "Field", lineText: "Something to remember", addLine: "Add", replacesLine: "This field holds one line: the new one replaces it.",

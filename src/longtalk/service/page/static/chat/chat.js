@@ -1,11 +1,11 @@
 // The chat: a window of messages, the answer as it comes, and the composer with its gauge.
-import { html, useEffect, useMemo, useRef, useState } from "../ui.js";
+import { html, memo, useEffect, useMemo, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { app, useStore } from "../store.js";
-import { count, dollars } from "../format.js";
 import { findVersions } from "../branches/tree.js";
 import { Entry } from "./entry.js";
+import { Gauge } from "./gauge.js";
 import { Live, Spoken } from "./live.js";
 import { Scroller } from "./scroller.js";
 import { notify } from "../dialogs.js";
@@ -14,7 +14,7 @@ import { Talk, announce, onOthers } from "./talk.js";
 
 const policies = ["KeepAll()", "Memory()", "Summarize()"];
 
-export function Chat({ id, view, at, on, position }) {
+export function Chat({ id, view, tab, at, on, position }) {
   const [talk, setTalk] = useState(null);
   useEffect(() => {
     const made = new Talk(id);
@@ -31,10 +31,10 @@ export function Chat({ id, view, at, on, position }) {
     setTalk(made);
     return () => { leave(); document.removeEventListener("visibilitychange", wake); made.close(); };
   }, [id]);
-  return talk && talk.id === id ? html`<${Conversation} talk=${talk} view=${view} at=${at} on=${on} position=${position} key=${id} />` : null;
+  return talk && talk.id === id ? html`<${Conversation} talk=${talk} view=${view} tab=${tab} at=${at} on=${on} position=${position} key=${id} />` : null;
 }
 
-function Panel({ name, talk, state }) {
+function Panel({ name, talk, state, tab }) {
   const [View, setView] = useState(null);
   const close = () => { location.hash = "#/c/" + encodeURIComponent(talk.id); };
   useEffect(() => { views[name]().then((found) => setView(() => found)); }, [name]);
@@ -48,7 +48,7 @@ function Panel({ name, talk, state }) {
   return html`<aside class="panel" aria-label=${t(name)}><header><h2>${t(name)}</h2>
     <nav class="tabs">${Object.keys(views).filter((each) => each !== name).map((each) => html`<a class="button" href=${`#/c/${encodeURIComponent(talk.id)}/${each}`}>${t(each)}</a>`)}</nav>
     <button aria-label=${t("close")} onClick=${close}>×</button></header>
-    ${View && html`<${View} conversation=${talk.id} branch=${state.branch} turn=${turn} onClose=${close} onBranch=${(branch) => talk.open(branch)} />`}</aside>`;
+    ${View && html`<${View} conversation=${talk.id} branch=${state.branch} turn=${turn} tab=${tab} onClose=${close} onBranch=${(branch) => talk.open(branch)} />`}</aside>`;
 }
 
 // Go to the message that an address names, on its branch.
@@ -73,9 +73,9 @@ function useGoal(talk, { at, on, position }, { entries, branch, size }) {
   return at && found === at ? at : null;
 }
 
-function Conversation({ talk, view, at, on, position }) {
+function Conversation({ talk, view, tab, at, on, position }) {
   const state = useStore(talk.store);
-  const { entries, live, problem, branches, branch, size, pinned, excluded, costs } = state;
+  const { entries, live, problem, branches, branch, size, pinned, excluded, costs, compactions } = state;
   const found = useGoal(talk, { at, on, position }, state);
   const versions = useMemo(() => findVersions(branches, branch), [branches, branch]);
   const cutOff = ["interrupted", "failed"].includes(branches.find((each) => each.name === branch)?.status);
@@ -91,24 +91,29 @@ function Conversation({ talk, view, at, on, position }) {
         ${problem && html`<p class="problem" role="alert">${problem.message}
           ${problem.order && html` <button onClick=${() => talk.retry()}>${t("retry")}</button>`}</p>`}
         ${!problem && !live && cutOff && html`<p class="quiet">${t("cutOff")} <button onClick=${() => talk.retry()}>${t("goOn")}</button></p>`}`}>
-      ${shown.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} talk=${talk} branch=${branch} versions=${versions.get(entry.position)}
+      ${shown.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} talk=${talk} branch=${branch} versions=${versions.get(entry.position)} compaction=${compactions.get(entry.position)}
         pinned=${pinned.includes(entry.id)} excluded=${excluded.includes(entry.id)} cost=${entry.role === "assistant" && !entry.calls.length ? costs[entry.turn] : undefined}
         found=${entry.id === at} busy=${!!live} place=${entry.position + 1} count=${size} />`)}
     <//>
     <${Spoken} talk=${talk} />
     <${Composer} talk=${talk} state=${state} />
-    ${views[view] && html`<${Panel} key=${view} name=${view} talk=${talk} state=${state} />`}`;
+    ${views[view] && html`<${Panel} key=${view} name=${view} talk=${talk} state=${state} tab=${tab} />`}`;
 }
+
+// A provider may have hundreds of models, so they are drawn once.
+const ModelNames = memo(function ModelNames({ models, providers }) {
+  const more = providers.flatMap((each) => each.models);
+  return html`<datalist id="models">${models.map((each) => html`<option value=${each.name}>${each.label}</option>`)}${more.map((name) => html`<option value=${name} />`)}</datalist>`;
+});
 
 function Composer({ talk, state }) {
   const [text, setText] = useState(localStorage.getItem("draft:" + talk.id) || "");
   const [images, setImages] = useState([]);
   const [model, setModel] = useState("");
   const [policy, setPolicy] = useState(sessionStorage.getItem("policy:" + talk.id) || ""); // one that was chosen in the costs
-  const { models } = useStore(app);
+  const { models, providers } = useStore(app);
   const { live, gauge, settings, branch, branches } = state;
   const here = `#/c/${encodeURIComponent(talk.id)}/`;
-  const forget = () => sessionStorage.removeItem("turn:" + talk.id);
   const choice = { ...(model && { model }), ...(policy && { policy }) };
   talk.choice = choice;
   const message = images.length ? [...(text ? [{ type: "text", text }] : []), ...images.map((url) => ({ type: "image_url", image_url: { url } }))] : text;
@@ -136,10 +141,6 @@ function Composer({ talk, state }) {
     announce(talk.id);
   };
   const onKey = (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event); };
-  const room = gauge?.limit ?? gauge?.window;
-  const used = room ? Math.min(100, (100 * gauge.tokens) / room) : 0;
-  const label = gauge && t("gauge", { tokens: count(gauge.tokens), window: room ? t(gauge.limit === null ? "ofWindow" : "ofPolicy", { window: count(room) }) : "" })
-    + t(gauge.cost === null ? "nextCostUnknown" : "nextCost", { cost: dollars(gauge.cost) });
   return html`<form class="composer" onSubmit=${send} onPaste=${(e) => take(e.clipboardData.files)}
       onDragOver=${(e) => e.preventDefault()} onDrop=${(e) => { if (e.dataTransfer.files[0]?.type.startsWith("image/")) { e.preventDefault(); e.stopPropagation(); take(e.dataTransfer.files); } }}>
     <div class="column">
@@ -149,7 +150,7 @@ function Composer({ talk, state }) {
         <div class="tools">
           <label class="button" title=${t("attach")}>+<input class="sr" type="file" accept="image/*" multiple aria-label=${t("attach")} onChange=${(e) => take(e.target.files)} /></label>
           <input list="models" aria-label=${t("model")} placeholder=${settings.model || t("model")} value=${model} onInput=${(e) => setModel(e.target.value)} />
-          <datalist id="models">${models.map((each) => html`<option value=${each.name}>${each.label}</option>`)}</datalist>
+          <${ModelNames} models=${models} providers=${providers} />
           <input list="policies" aria-label=${t("policy")} placeholder=${settings.policy || t("policy")} value=${policy} onInput=${(e) => setPolicy(e.target.value)} />
           <datalist id="policies">${policies.map((each) => html`<option value=${each} />`)}</datalist>
           <span class="grow" />
@@ -159,7 +160,7 @@ function Composer({ talk, state }) {
         </div>
       </div>
       <div class="gauge">
-        <a href=${here + "inspector"} onClick=${forget} title=${t("inspector")}><progress max="100" value=${used} aria-hidden="true" /> ${label || t("inspector")}</a>
+        <${Gauge} id=${talk.id} gauge=${gauge} />
         <span class="grow" />
         <a href=${here + "branches"}>${t("branches")}${branches.length > 1 ? ` (${branches.length})` : ""}</a>
       </div>

@@ -1,7 +1,7 @@
 // One entry of a conversation, with what can be done with it.
 import { html, memo, useState } from "../ui.js";
 import { t } from "../strings.js";
-import { dollars } from "../format.js";
+import { count as formatCount, dollars } from "../format.js";
 import * as api from "../api.js";
 import { renderMarkdown } from "../markdown.js";
 
@@ -34,8 +34,16 @@ function Versions({ names, current, onOpen }) {
   </span>`;
 }
 
+// What stands in place of older messages from here on.
+function Compacted({ compaction: { summary, tokens, reason }, talk }) {
+  return html`<details class="compacted"><summary>${t("replacedHere")}</summary>
+    <p>${t(summary ? "replacedBy" : "replacedByNothing")} ${t("replacedWhy", { reason, tokens: formatCount(tokens) })}${" "}
+      <a href=${`#/c/${encodeURIComponent(talk.id)}/inspector/compaction`}>${t("moreOfIt")}</a></p>
+    ${summary && html`<pre tabindex="0">${summary}</pre>`}</details>`;
+}
+
 // All that is drawn of an entry is a property of its own, so that a turn elsewhere draws no other entry again.
-export const Entry = memo(function Entry({ entry, talk, versions, branch, pinned, excluded, cost, busy, found, place, count }) {
+export const Entry = memo(function Entry({ entry, talk, versions, compaction, branch, pinned, excluded, cost, busy, found, place, count }) {
   const [draft, setDraft] = useState(null);
   const { role, usage } = entry;
   const isNote = role !== "user" && role !== "assistant" && role !== "tool" || entry.mark === "note" || entry.mark === "event";
@@ -51,6 +59,7 @@ export const Entry = memo(function Entry({ entry, talk, versions, branch, pinned
   };
   return html`<article id=${"entry-" + entry.id} class=${`entry ${isNote ? "note" : role} ${excluded ? "out" : ""} ${found ? "found" : ""}`} aria-label=${name}
     tabindex="-1" aria-posinset=${place} aria-setsize=${count}>
+    ${compaction && html`<${Compacted} compaction=${compaction} talk=${talk} />`}
     ${isNote && html`<small>${name}</small>`}
     <${Folded} ...${entry} />
     ${findImages(entry.native).map((url) => html`<img class="picture" src=${url} alt="" />`)}

@@ -34,7 +34,7 @@ export class Talk {
     const branch = localStorage.getItem("branch:" + id) || "main";
     // The window has the entries at the positions from `from` up to `to`, of `size` in all.
     this.store = createStore({ info: null, branch, entries: [], from: 0, to: 0, size: 0, branches: [], pinned: [], excluded: [],
-      settings: {}, live: null, lost: false, problem: null, costs: {}, gauge: null });
+      settings: {}, live: null, lost: false, problem: null, costs: {}, gauge: null, compactions: new Map() });
     this.stream = createStore({ text: "", reasoning: "", calls: [] }); // the answer as it comes
     this.spoken = createStore({ parts: [], count: 0 }); // its last parts, for screen readers
     this.drawing = 0; // milliseconds that the last drawing of it took
@@ -69,7 +69,21 @@ export class Talk {
     const end = Math.max(head?.entries ?? 0, (page.entries.at(-1)?.position ?? -1) + 1);
     this.store.set((now) => ({ info, branch, settings, size: end, from: page.from, to: before ?? end, ...marks,
       branches: JSON.stringify(branches) === JSON.stringify(now.branches) ? now.branches : branches, entries: reuse(now.entries, page.entries) }));
+    this.loadCompactions(branch, head?.last_turn).catch(() => {});
     if (head?.status === "running" && !this.store.get().live) this.follow({ turn: head.last_turn, branch });
+  }
+
+  // Load where the branch was compacted: by the position of the first message after it, what stands in place of older ones.
+  async loadCompactions(branch, turn) {
+    const key = `${branch} ${turn}`;
+    if (!turn || key === this.compactedTo) return;
+    const { epochs } = await api.get(this.path + "/epochs", { branch });
+    this.compactedTo = key;
+    if (this.store.get().branch !== branch || !(epochs.length + this.store.get().compactions.size)) return;
+    this.store.set(({ compactions: old }) => ({ compactions: new Map(epochs.map(({ start, summary, tokens, reason }) => {
+      const known = old.get(start);
+      return [start, known?.summary === summary && known.tokens === tokens ? known : { summary, tokens, reason }];
+    })) }));
   }
 
   // Change the window by a page. One change at a time, and none of a branch that was left meanwhile.

@@ -10,8 +10,9 @@ import { Request } from "./request.js";
 const TABS = ["context", "request", "recall", "compaction"];
 const VIEWS = { context: Context, request: Request, recall: Recall, compaction: Compaction };
 
-export function Inspector({ conversation, branch, turn }) {
+export function Inspector({ conversation, branch, turn, tab: asked }) {
   const [tab, setTab] = useState("context");
+  useEffect(() => { if (TABS.includes(asked)) setTab(asked); }, [asked]);
   const [chosen, setChosen] = useState(turn);
   const [turns, setTurns] = useState([]);
   const path = api.one(conversation);

@@ -55,15 +55,18 @@ function Brief({ talk, brief }) {
   const fields = brief.fields.map(({ name }) => name);
   const others = brief.lines.map((line) => line.field).filter((name) => !fields.includes(name));
   const groups = [...fields, ...new Set(others)].map((name) => [name, brief.lines.filter((line) => line.field === name)]);
+  const isThere = (gone) => brief.lines.some((line) => line.field === gone.field && line.text === gone.text);
+  const removed = brief.removed.filter((line) => !isThere(line)).reverse();
   return html`<p class="quiet">${t("memoryHelp")}</p>
     ${!brief.lines.length && html`<p class="card-note">${t("emptyBrief")}</p>`}
     ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${name}>
       <h2 class="field-name">${name}</h2>
       <ul class="lines">${lines.map((line) => html`<${Line} key=${line.id} talk=${talk} line=${line} />`)}</ul></section>`)}
     <${Add} talk=${talk} fields=${brief.fields} />
-    ${brief.removed.length > 0 && html`<details class="fold"><summary>${t("removedLines", { count: brief.removed.length })}</summary>
-      <ul class="lines">${[...brief.removed].reverse().map((line) => html`<li key=${line.id}>
-        <del>${line.text}</del><small>${line.field} · ${t("stated", { day: day(line.at) })} <${Source} talk=${talk} line=${line} /></small></li>`)}</ul></details>`}
+    ${removed.length > 0 && html`<details class="fold"><summary>${t("removedLines", { count: removed.length })}</summary>
+      <ul class="lines">${removed.map((line) => html`<li key=${line.id}>
+        <del>${line.text}</del><small>${line.field} · ${t("stated", { day: day(line.at) })} <${Source} talk=${talk} line=${line} />
+          <${PutBack} talk=${talk} line=${line} /></small></li>`)}</ul></details>`}
     ${brief.text && html`<details class="fold"><summary>${t("briefAsSent")}</summary><pre>${brief.text}</pre></details>`}`;
 }
 
@@ -71,6 +74,16 @@ function Source({ talk, line }) {
   return line.entry
     ? html`· <a href=${linkTo(talk.conversation, line.entry)} aria-label=${t("sourceOf", { text: cut(line.text, 60) })}>${t("source")}</a>`
     : html`· ${t("byHand")}`;
+}
+
+function PutBack({ talk, line }) {
+  const [busy, setBusy] = useState(false);
+  const add = async () => {
+    setBusy(true);
+    await talk.change(() => api.post(talk.path + "/brief", { field: line.field, text: line.text, branch: talk.branch }));
+    setBusy(false);
+  };
+  return html`<button class="small" disabled=${busy} aria-label=${t("putBackLine", { text: cut(line.text, 60) })} onClick=${add}>${t("putBack")}</button>`;
 }
 
 function Line({ talk, line }) {

@@ -29,6 +29,7 @@ export function listCommands(route) {
     { id: "openSample", run: openSample },
     { id: "licences", run: go("#/licences") },
     health?.key && { id: "keys", run: go("#/settings") },
+    health?.is_single_user && { id: "providerKeys", run: go("#/settings") },
   ];
   return all.filter(Boolean).map((each) => ({ ...each, label: each.label || t(each.id) }));
 }

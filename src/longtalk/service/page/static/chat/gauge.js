@@ -1,0 +1,30 @@
+// The gauge: how large the next request is, of how much, and about what it costs. It leads to the last turn's context.
+import { html, useEffect, useState } from "../ui.js";
+import { t } from "../strings.js";
+import * as api from "../api.js";
+import { count, dollars } from "../format.js";
+import { onOthers } from "./talk.js";
+
+export function Gauge({ id, gauge }) {
+  const room = gauge?.limit ?? gauge?.window;
+  const used = room ? Math.min(100, (100 * gauge.tokens) / room) : 0;
+  const label = gauge && t("gauge", { tokens: count(gauge.tokens), window: room ? t(gauge.limit === null ? "ofWindow" : "ofPolicy", { window: count(room) }) : "" })
+    + t(gauge.cost === null ? "nextCostUnknown" : "nextCost", { cost: dollars(gauge.cost) });
+  return html`<a href=${`#/c/${encodeURIComponent(id)}/inspector`} onClick=${() => sessionStorage.removeItem("turn:" + id)} title=${t("inspector")}>
+    <progress max="100" value=${used} aria-hidden="true" /> ${label || t("inspector")}</a>`;
+}
+
+// The gauge of views without a composer.
+export function NextRequest({ conversation, branch }) {
+  const [gauge, setGauge] = useState(null);
+  useEffect(() => {
+    let current = true;
+    const policy = sessionStorage.getItem("policy:" + conversation); // one that was chosen in the costs
+    const load = () => api.post(api.one(conversation) + "/estimate", { branch, message: "…", ...(policy && { policy }) })
+      .then((found) => current && setGauge(found), () => {});
+    load();
+    const leave = onOthers((other) => other === conversation && load());
+    return () => { current = false; leave(); };
+  }, [conversation, branch]);
+  return html`<div class="foot-gauge"><div class="column gauge"><${Gauge} id=${conversation} gauge=${gauge} /></div></div>`;
+}
