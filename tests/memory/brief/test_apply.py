@@ -542,6 +542,12 @@ def test_a_card_that_comes_again_changes_nothing(card: list[Operation], config: 
     )
 
 
+def test_a_text_that_a_card_states_twice_keeps_its_first_place() -> None:
+    config = Brief(100, Schema((Field("facts", cap=2),)))
+    card = [Operation.add("facts", "likes tea", "has a dog", "likes tea", "lives in Bergen")]
+    assert list_texts(apply(BriefContent(), card, config, WORDS, at=1).content, "facts") == ["likes tea", "has a dog"]
+
+
 @holds(OPERATIONS, BRIEFS, COUNTERS)
 def test_notes_that_fit_are_left_alone(card: list[Operation], config: Brief, counter: Counter) -> None:
     assume(not isinstance(counter, Whimsical))

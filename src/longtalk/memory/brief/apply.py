@@ -96,8 +96,8 @@ class _Editor:
 
     def __init__(self, content: BriefContent, schema: Schema, entry: str, at: int) -> None:
         self.schema, self.entry, self.at = schema, entry, at
-        self.stated_count = 0
-        """The number of texts that the changes have added or stated again so far."""
+        self.stated: dict[str, int] = {}
+        """The lines that the changes have stated so far, by id, with their places in the order of the changes."""
         self.lines = {line.id: line for line in content.lines}
         self.revoked = dict.fromkeys(content.revoked)
         self.removed: dict[str, Line] = {}
@@ -164,8 +164,9 @@ class _Editor:
         if line is None:
             line = Line(field_id, field.name, text, self.entry, self.at)
             self.normalized[field_id] = normalized
-        self.lines[own_id] = _replace(line, seen=max(line.seen, self.at), rank=self.stated_count)
-        self.stated_count += 1
+        # A line that these changes state twice keeps its first place.
+        rank = self.stated.setdefault(own_id, len(self.stated))
+        self.lines[own_id] = _replace(line, seen=max(line.seen, self.at), rank=rank)
         return own_id
 
     def _keep_only(self, field: Field, ids: Iterable[str]) -> None:
