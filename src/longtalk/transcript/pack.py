@@ -81,10 +81,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def condition(self) -> str:
-        """What is wrong with the entry, such as "error" or "interrupted"; empty if nothing is.
-
-        This is the first word of the mark, unless that word only describes the text, as "verbatim" does.
-        """
+        """What is wrong with the entry, such as "error", by the first word of its mark; empty if nothing is."""
         first = self.mark.partition(" ")[0]
         return "" if first in _WORDS else first
 
