@@ -41,7 +41,7 @@ def check_commit_fields(commit: Commit) -> None:
     """Raise `ValueError` if the fields of a commit contradict each other, regardless of the stored data."""
     for at in (commit.at, *(entry.at for entry in commit.entries)):
         if at < 0:
-            raise ValueError(f"the time {at} of a commit or entry is before 1970; times are in ms since 1970")
+            raise ValueError(f"the time {at} (ms since 1970) of a commit or entry is out of range: it is negative")
     if commit.entry_meta and any(not 0 <= i < len(commit.entries) for i in commit.entry_meta):
         raise ValueError("entry_meta must have only indexes of the commit's entries")
     if commit.turn is None and (commit.request is not None or commit.manifest):
