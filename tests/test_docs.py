@@ -140,7 +140,8 @@ QUESTIONS = [command for block in BLOCKS if any("longtalk ask" in each for each 
 SERVICE = [command for block in BLOCKS for command in block if command.split()[1] in ("serve", "keys")]
 UPKEEP = [command for block in BLOCKS for command in block if command.split()[1] in ("doctor", "migrate", "backup")]
 ABOUT_STORED = (
-    *("branches", "brief", "completion", "context", "export", "fork", "list", "rename", "rewind", "search", "stats"),
+    *("branches", "brief", "completion", "context", "edit", "export", "fork", "list", "rename", "rewind", "search"),
+    "stats",
 )
 STORED = [command for block in BLOCKS for command in block if command.split()[1] in ABOUT_STORED]
 IMPORTS = [command for block in BLOCKS for command in block if command.split()[1] == "import"]
@@ -169,7 +170,9 @@ def test_the_commands_about_stored_conversations_run(environment: dict[str, str]
             filled = filled.replace("2026-11-01", "2020-01-01").replace("2026-11-15", "2999-01-01")
         if "search" in filled:
             filled = filled.replace("rosin", "violin")
-        run(["sh", "-c", filled], environment, tmp_path)
+        # Without a terminal, `edit` reads the new text from standard input in place of an editor.
+        typed = "And the chin?\n" if command.split()[1] == "edit" else ""
+        run(["sh", "-c", filled], environment, tmp_path, typed=typed)
 
 
 @pytest.mark.slow
