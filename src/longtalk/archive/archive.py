@@ -194,10 +194,10 @@ class AsyncArchive(AsyncArchiveReading):
         If the file has only one conversation, `id` replaces its id. `progress` is called with the number of
         conversations processed so far. With `dry_run`, nothing is written.
 
-        The address of a PostgreSQL database (`postgresql://…`) is also accepted. With `mapping`, an app's own tables
-        are read as it describes. If the conversations have owners in the source, those of the archive's owner are
-        imported, or those of all owners with `owners="all"` or with a mapping from old to new names; where they have
-        none, a mapping gives the owner of each conversation by its id.
+        A `DatabaseAddress` (from `longtalk.transfer.importers`) names a PostgreSQL database to read. With `mapping`, an
+        app's own tables are read as it describes. If the conversations have owners in the source, those of the
+        archive's owner are imported, or those of all owners with `owners="all"` or with a mapping from old to new
+        names; where they have none, a mapping gives the owner of each conversation by its id.
         """
         from longtalk.transfer.importers import import_source
 

@@ -20,7 +20,7 @@ from longtalk.transfer.conversation_export import ConversationExport
 from longtalk.transfer.importers import import_from_tool, open_tool_file, read_with_id, resolve_source
 from longtalk.transfer.importers.mapping import TableMapping, read_mapping
 from longtalk.transfer.importers.notes import format_note
-from longtalk.transfer.importers.server_tables import is_server
+from longtalk.transfer.importers.server_tables import DatabaseAddress, is_server
 from longtalk.transfer.importers.tool_file import ToolFile
 from longtalk.transfer.load import ImportResult, import_exports
 from longtalk.transfer.owners import Owners, check_owner_choice
@@ -88,7 +88,7 @@ def run(
 
 def _resolve(name: str) -> bytes | Path | str:
     if is_server(name):
-        return name
+        return DatabaseAddress(name)
     return read_file(name) if name == "-" else resolve_source(Path(name))
 
 

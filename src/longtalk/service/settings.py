@@ -6,6 +6,7 @@ providers are in `credentials.toml` beside it, which only the user can read (`lo
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import tomllib
@@ -19,6 +20,8 @@ from longtalk._util import user_dirs
 from longtalk._util.private_files import make_private_folder
 from longtalk.errors import InputError
 from longtalk.providers.registry import PROVIDERS
+
+_log = logging.getLogger("longtalk")
 
 ENVIRONMENT = "LONGTALK_"
 """The prefix of environment variables that override settings: `LONGTALK_STORE`, `LONGTALK_PORT` and so on."""
@@ -176,7 +179,12 @@ class Credentials:
         """Return the stored key of a provider, or None if there is none."""
         stamp = _read_stamp(get_credentials_path())
         if stamp != self._stamp:
-            self._keys, self._stamp = load_credentials(), stamp
+            try:
+                self._keys = load_credentials()
+            except InputError as problem:
+                # An editor may just be saving the file.
+                _log.warning("the stored API keys can't be read, so those read before stay in use: %s", problem)
+            self._stamp = stamp
         return self._keys.get(provider)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from longtalk.service.access import AccessKeys
-from longtalk.service.settings import ModelSettings, Settings, store_credential
+from longtalk.service.settings import Credentials, ModelSettings, Settings, store_credential
 from longtalk.testing import AsyncScripted
 from tests.cli.helpers import streamed
 from tests.service.conftest import Serve
@@ -123,3 +123,25 @@ def test_a_page_of_another_site_can_store_none(serve: Serve, credentials: Path) 
         for headers in ({"origin": "https://example.com"}, {"host": "example.com"}, {"sec-fetch-site": "cross-site"}):
             call("PUT", "/provider-keys/groq", 403, json={"key": SECRET}, headers=headers)
     assert not credentials.exists()
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via"])
+def test_a_request_through_a_proxy_is_refused(serve: Serve, credentials: Path, header: str) -> None:
+    service = serve(m=AsyncScripted())
+    with Api(service).http as http:
+        answer = http.put("/provider-keys/groq", json={"key": SECRET}, headers={header: "203.0.113.9"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "single_user_only")
+    assert not credentials.exists()
+
+
+def test_a_damaged_file_leaves_the_keys_that_were_read_before(
+    credentials: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store_credential("groq", SECRET)
+    found = Credentials()
+    assert found.get("groq") == SECRET
+    credentials.write_text('"groq" = "sk-half')
+    assert found.get("groq") == SECRET
+    assert found.get("groq") == SECRET
+    assert caplog.text.count("can't be read") == 1
+    assert SECRET not in caplog.text

@@ -14,6 +14,7 @@ import pytest
 from longtalk import Archive, Conversation, InputError, Memory
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted
+from longtalk.transfer.importers import DatabaseAddress
 from longtalk.transfer.importers.mapping import read_mapping
 from longtalk.transfer.owners import read_owner_map
 from tests.support import postgres_server
@@ -59,13 +60,13 @@ def make_sqlite(folder: Path, *more: str) -> Path:
     return path
 
 
-def make_postgres(_: Path, *more: str) -> str:
+def make_postgres(_: Path, *more: str) -> DatabaseAddress:
     server = postgres_server.server()
     database = server.database()
     with server.asking("app", database) as connection:
         for sql in (*TABLES, *more):
             connection.execute((sql.format(json="JSONB", time="TIMESTAMPTZ") if sql in TABLES else sql).encode())
-    return server.url(database=database)
+    return DatabaseAddress(server.url(database=database))
 
 
 @pytest.fixture(params=[make_sqlite, make_postgres])

@@ -12,13 +12,14 @@ import pytest
 from longtalk import Archive, InputError
 from longtalk.errors import StoreError
 from longtalk.stores.in_memory import InMemory
+from longtalk.transfer.importers import DatabaseAddress
 from tests.support import postgres_server
 
 CLIENTS = Path(sys.prefix) / "clients"
 MAKER = Path(__file__).with_name("making_postgres.py")
 
 
-def make_tables(tool: str, database: str = "") -> tuple[str, str]:
+def make_tables(tool: str, database: str = "") -> tuple[DatabaseAddress, str]:
     """Return the address and the name of a database that a tool has written."""
     if not (CLIENTS / "ready").exists():
         pytest.skip("the clients are not installed: `make clients`")
@@ -29,7 +30,7 @@ def make_tables(tool: str, database: str = "") -> tuple[str, str]:
     command = [str(CLIENTS / "bin" / "python"), str(MAKER), tool, address]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
-    return address, database
+    return DatabaseAddress(address), database
 
 
 @pytest.mark.slow
@@ -67,7 +68,7 @@ def test_the_threads_of_langgraph() -> None:
 def test_the_sessions_of_the_agents_sdk_beside_the_threads_of_langgraph() -> None:
     address, database = make_tables("agents-sdk")
     archive = Archive(InMemory())
-    done = archive.import_conversations(address.replace("postgresql://", "postgresql+asyncpg://"))
+    done = archive.import_conversations(DatabaseAddress(address.replace("postgresql://", "postgresql+asyncpg://")))
     assert [(each.id, each.how) for each in done.conversations] == [("ada", "new"), ("bob", "new")]
     entries = archive.history("ada")
     assert [each.role for each in entries] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
@@ -84,9 +85,18 @@ def test_the_sessions_of_the_agents_sdk_beside_the_threads_of_langgraph() -> Non
 def test_a_database_without_tables_of_a_tool_and_an_unknown_server() -> None:
     server = postgres_server.server()
     with pytest.raises(InputError, match=r"no tables of a supported tool \(its tables: none\)"):
-        Archive(InMemory()).import_conversations(server.url(database=server.database()))
+        Archive(InMemory()).import_conversations(DatabaseAddress(server.url(database=server.database())))
     with pytest.raises(StoreError, match=r"Can.t connect to the database .*nowhere .*does not exist"):
-        Archive(InMemory()).import_conversations(server.url(database="nowhere"))
+        Archive(InMemory()).import_conversations(DatabaseAddress(server.url(database="nowhere")))
     with pytest.raises(StoreError) as failed:
-        Archive(InMemory()).import_conversations("postgresql://ada:secret@127.0.0.1:1/talks")
+        Archive(InMemory()).import_conversations(DatabaseAddress("postgresql://ada:secret@127.0.0.1:1/talks"))
     assert "secret" not in str(failed.value)
+
+
+def test_an_uploaded_text_is_never_an_address() -> None:
+    for text in ("postgresql://ada:secret@127.0.0.1:1/talks", " postgresql+asyncpg:///db?host=/run"):
+        with pytest.raises(InputError, match=r"pass DatabaseAddress") as refused:
+            Archive(InMemory()).import_conversations(text)
+        assert "secret" not in str(refused.value)
+    with pytest.raises(InputError, match="postgresql"):
+        Archive(InMemory()).import_conversations(b"postgresql://ada@127.0.0.1:1/talks")

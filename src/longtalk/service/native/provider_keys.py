@@ -11,9 +11,13 @@ from longtalk._util.concurrency import call_store, run_in_thread
 from longtalk.errors import InputError
 from longtalk.models import registry
 from longtalk.providers.registry import PROVIDERS
+from longtalk.service.access import is_loopback
 from longtalk.service.errors import ApiError
 from longtalk.service.native.routes import ApiCall, Nothing, Route
 from longtalk.service.settings import check_credential, load_credentials, store_credential
+
+_PROXIED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+"""Headers of requests that come through a proxy, behind which anyone may be."""
 
 
 class ProviderKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +69,10 @@ async def remove_key(call: ApiCall[Nothing, Nothing]) -> ProviderKeys:
 
 async def _check_single_user(call: ApiCall[Any, Any]) -> None:
     service = call.service
+    request = call.request
+    if request.client is None or not is_loopback(request.client.host) or any(h in request.headers for h in _PROXIED):
+        message = "API keys of providers can be read and changed only from the service's own machine, without a proxy."
+        raise ApiError(403, message, code="single_user_only")
     if not await call_store(service.storage, service.gate.is_single_user):
         message = (
             "This service has access keys, so API keys of providers can't be read or changed here. "

@@ -25,7 +25,7 @@ from longtalk.transfer.conversation_export import ConversationExport
 from longtalk.transfer.importers import chatgpt, claude
 from longtalk.transfer.importers.mapping import TableMapping, read_mapping
 from longtalk.transfer.importers.notes import register_note
-from longtalk.transfer.importers.server_tables import is_server
+from longtalk.transfer.importers.server_tables import DatabaseAddress, is_server
 from longtalk.transfer.importers.tool_file import ToolFile
 from longtalk.transfer.importers.tree import NO_MESSAGES
 from longtalk.transfer.importers.zips import unpack
@@ -35,7 +35,7 @@ from longtalk.transfer.owners import Owners, check_owner_choice, check_owners
 from longtalk.transfer.read import read
 
 Source: TypeAlias = "bytes | str | os.PathLike[str]"
-"""The content of a file as bytes or text, its path, or the address of a PostgreSQL database."""
+"""The content of a file as bytes or text, its path, or a `DatabaseAddress`."""
 _SQLITE, _ZIP = b"SQLite format 3\0", b"PK\x03\x04"
 _BOM = b"\xef\xbb\xbf"
 _TOOLS = (chatgpt, claude)
@@ -126,14 +126,19 @@ def set_single_id(exports: list[ConversationExport], id: str | None) -> list[Con
     return [msgspec.structs.replace(exports[0], id=id)]
 
 
-def resolve_source(source: object) -> bytes | Path | str:
-    """Return content as bytes, a path as `Path`, and the address of a database as a string.
+def resolve_source(source: object) -> bytes | Path | DatabaseAddress:
+    """Return content as bytes, a path as `Path`, and the address of a database as it is.
 
     Raises `InputError` for anything else.
     """
+    if isinstance(source, DatabaseAddress):
+        return DatabaseAddress(source.strip())
+    if is_server(source):
+        raise InputError(
+            "This text is the address of a database, not the content of a file. To import from the database, pass "
+            "DatabaseAddress(…) from longtalk.transfer.importers."
+        )
     if isinstance(source, str):
-        if is_server(source):
-            return source.strip()
         return source.encode("utf-8", "surrogatepass")
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)

@@ -22,6 +22,15 @@ def is_server(name: object) -> bool:
     return isinstance(name, str) and _ADDRESS.match(name) is not None
 
 
+class DatabaseAddress(str):
+    """The address of a PostgreSQL database to import from, such as "postgresql://user@host/database".
+
+    A plain string is always the content of a file, so that an uploaded text can't make a program connect anywhere.
+    """
+
+    __slots__ = ()
+
+
 class ServerTables:
     """A read-only transaction on a PostgreSQL database."""
 
