@@ -179,11 +179,13 @@ def _make_settings(draft: Draft, given: TurnSettings, before: StoredSettings | N
     options, defaults, full = (_remove_secrets(each) for each in (given.options, given.defaults, schema or {}))
     known = () if before is None else tuple(dict.fromkeys((*before.known, *before.preambles)))[-_MAX_KNOWN:]
     used = {given.preamble.digest(): given.preamble, **{call.preamble.digest(): call.preamble for call in draft.sent}}
-    text = repr(given.policy)
+    # What a policy adds for one request alone is not stored.
+    policy = getattr(given.policy, "stored", given.policy)
+    text = repr(policy)
     if text not in _policies:
         if len(_policies) > 100:
             _policies.clear()
-        _policies[text] = encode_policy(given.policy)
+        _policies[text] = encode_policy(policy)
     return StoredSettings(
         label=given.label,
         model=given.model,

@@ -14,13 +14,14 @@ from openai.types.chat import completion_create_params as chat_params
 from openai.types.responses import response_create_params as response_params
 from openai.types.responses import response_text_config_param as text_params
 
+from longtalk import Archive, Conversation, KeepLast
 from longtalk.providers.registry import PROVIDERS
 from longtalk.service.errors import ApiError
 from longtalk.service.openai import fields, request_parts
 from longtalk.service.openai.create_chat import CreateChat
 from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.settings import Settings
-from longtalk.testing import AsyncScripted, says
+from longtalk.testing import AsyncScripted, Scripted, says
 from longtalk.wires import HTTP_WIRES, WIRES
 from tests.service.conftest import Serve
 
@@ -247,6 +248,19 @@ def test_with_truncation_disabled_a_request_that_is_too_long_is_refused_and_else
         client.responses.create(model="m", input=items, truncation="disabled")
     assert caught.value.code == "context_length_exceeded"
     assert client.responses.create(model="m", input="Hi.", truncation="disabled").status == "completed"
+
+
+def test_truncation_of_one_request_is_not_stored_with_the_conversation(serve: Serve) -> None:
+    served = serve(settings=Settings(policy="KeepLast(7)"), m=AsyncScripted(says("Hello."), window=9_000))
+    client: Any = served.client()
+    talk = client.conversations.create()
+    client.responses.create(model="m", input="Hi.", conversation=talk.id, truncation="disabled")
+    archive = Archive(served.service.store)
+    settings = archive.settings(talk.id)
+    assert settings is not None
+    assert settings.policy == KeepLast(7)
+    with Conversation.open(talk.id, store=served.service.store, model=Scripted(says("Yes."))) as opened:
+        assert opened.send("Still there?").text == "Yes."
 
 
 def test_tools_of_the_service_run_at_most_as_often_as_max_tool_calls_says(serve: Serve) -> None:

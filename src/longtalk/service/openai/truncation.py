@@ -25,9 +25,17 @@ class _Refuse(msgspec.Struct, frozen=True):
         )
 
 
+class _Refusing(Combine):
+    """A policy that refuses in one request. Stored with the conversation is only the policy that it is made from."""
+
+    def __init__(self, stored: Policy, window: int) -> None:
+        super().__init__(stored, Compactor(OverTokens(window), (_Refuse(),), OverTokens(window)))
+        self.stored = stored
+
+
 def refuse_overflow(policy: Policy, provider: AsyncProvider) -> Policy:
     """Return a policy that also refuses a request that does not fit the model's window, if the window is known."""
     window = provider.capabilities.window
     if window is None:
         return policy
-    return Combine(policy, Compactor(OverTokens(window), (_Refuse(),), OverTokens(window)))
+    return _Refusing(policy, window)
