@@ -14,7 +14,7 @@ import pytest
 from longtalk import Archive, Conversation, InputError, Memory
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted
-from longtalk.transfer.importers import DatabaseAddress
+from longtalk.transfer.importers import DatabaseAddress, app_tables
 from longtalk.transfer.importers.mapping import read_mapping
 from longtalk.transfer.owners import read_owner_map
 from tests.support import postgres_server
@@ -277,3 +277,12 @@ def test_an_owner_map_is_json_or_csv(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(InputError, match=message):
             read_owner_map(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "time"),
+    [("20260101", 1_767_225_600_000), (10**400, 0), ("86400", 86_400_000), (10_000_000, 10**10)],
+    ids=["day", "too large", "text", "number"],
+)
+def test_a_time_is_read_as_a_day_or_a_number_and_is_0_if_it_is_neither(value: object, time: int) -> None:
+    assert app_tables._to_time(value) == time

@@ -291,8 +291,12 @@ def _is_anthropic(content: Any) -> bool:
 
 def _to_time(value: Any) -> int:
     """Return a time as milliseconds since 1970, given ISO 8601 text, seconds or milliseconds; 0 if it is not a time."""
+    if isinstance(value, str) and len(value) == 8 and value.isdigit() and (day := parse_time(value)):
+        return day  # A day in the basic form of ISO 8601, such as 20260101.
     try:
         number = float(value)
+    except OverflowError:
+        return 0
     except (TypeError, ValueError):
         return parse_time(value)
     return parse_time(number / 1000 if number >= _MILLISECONDS else number)
