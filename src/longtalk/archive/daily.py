@@ -28,12 +28,16 @@ class DayStats(msgspec.Struct, frozen=True, kw_only=True):
     """The number of turns whose cost is unknown; `cost` does not include them."""
 
 
+def find_day(at: int) -> str:
+    """Return the day in UTC, such as 2026-11-18, of a time in milliseconds since 1970."""
+    return (_EPOCH + timedelta(milliseconds=at)).date().isoformat()
+
+
 def count_days(metrics: Iterable[Metrics]) -> list[DayStats]:
     """Return the figures of each day that has turns, oldest first. A turn that is given twice counts once."""
     days: dict[str, list[Metrics]] = {}
     for each in {each.turn: each for each in metrics}.values():
-        day = (_EPOCH + timedelta(milliseconds=each.at)).date().isoformat()
-        days.setdefault(day, []).append(each)
+        days.setdefault(find_day(each.at), []).append(each)
     return [_count_day(day, turns) for day, turns in sorted(days.items())]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from longtalk.archive.daily import count_days
+from longtalk.archive.daily import count_days, find_day
 from longtalk.archive.metrics import Metrics
 from longtalk.models.call_cost import add_dollars
 from longtalk.service.native.conversations import find_info
@@ -74,8 +74,7 @@ async def _count(call: ApiCall[Nothing, Nothing], conversations: Iterable[str]) 
             replays |= {each.turn: each for each in estimate_replay(found)}
     by_day: dict[str, list[str]] = {}
     for each in metrics.values():
-        (stats,) = count_days([each])
-        by_day.setdefault(stats.day, []).append(each.turn)
+        by_day.setdefault(find_day(each.at), []).append(each.turn)
 
     def add(turns: list[str], read: Callable[[ReplayCost], float | None]) -> float | None:
         amounts = [read(replays[turn]) for turn in turns if metrics[turn].cost is not None]
