@@ -122,7 +122,8 @@ def _is_remote(name: str) -> bool:
 def _lacks_key(name: str, provider: str) -> ApiError:
     message = (
         f"The server has no API key for the provider {provider!r}, which the model {name!r} needs. "
-        f"Its operator can store one: longtalk config set-key {provider}, or in the settings of the page."
+        f"Store one with `longtalk config set-key {provider}`, or under Provider keys on the page of a service without "
+        "access keys."
     )
     return ApiError(503, message, kind="server_error", param="model", code="provider_key_missing")
 

@@ -1,7 +1,7 @@
 """Read a stored answer as blocks: reasoning, text and calls, in the order in which a stream shows them.
 
-Neighbouring blocks of the same kind are one block, because a stream has nothing between them. Left out are texts of
-white space alone, and what is none of these, such as a search that the provider has run.
+Neighbouring blocks of the same kind are one block, because a stream has nothing between them. Blank texts and other
+blocks, such as a search that the provider has run, are left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What becomes of each field of a request: a table for each surface.
 
 A field that is not in its table, or that is marked `REFUSED`, is an error 400 that names it. The tables have every
-field that OpenAI's own client can send; a test fails when a new version of the client has another one.
+field that OpenAI's own client can send; a test fails when a new version of the client has another one. The code reads
+only `REFUSED` and `HINT`; `SERVICE` and `PROVIDER` document the other fields for the reader and for that test.
 """
 
 from __future__ import annotations
