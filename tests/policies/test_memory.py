@@ -21,6 +21,7 @@ from longtalk.memory.brief.record import BriefRecord, read_brief_record
 from longtalk.memory.brief.schema import Brief, Field, Schema
 from longtalk.memory.cards.capture import parse_card_request, render_card_request
 from longtalk.memory.cards.prompt import CATCH_UP_TOKENS
+from longtalk.memory.recall.index_cache import IndexCache
 from longtalk.policies import Combine, KeepAll, KeepLast, Memory
 from longtalk.reply import Reply
 from longtalk.state.codec import decode
@@ -628,6 +629,23 @@ def test_a_recall_that_fails_does_not_take_the_turn_along(tmp_path: Path, monkey
         reply = held.send("What does my sister play?")
     assert [notice.kind for notice in reply.notices] == ["recall_failed"]
     assert reply.text.strip() == "All right."
+
+
+def test_looking_at_what_was_recalled_leaves_the_index_for_the_next_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = IndexCache()
+    monkeypatch.setattr("longtalk.memory.recall.search._INDEX_CACHE", cache)
+    recalls = Memory(limit=0, recent=0, recall=Recall(500, gate=False))
+    with closing(SQLite(tmp_path / "talks.db")) as store:
+        held = Conversation("lesson", model=CardModel(make_answer("All right.")), store=store, policy=recalls)
+        held.send("My sister Pernille plays the bassoon.")
+        held.send("Well.")
+        reply = held.send("What does my sister Pernille play?")
+        held.send("Go on.")
+        before = [(index, len(index)) for index in cache._indexes.values()]
+        assert Archive(store).recalled("lesson", reply.entries[0].turn)
+        assert [(index, len(index)) for index in cache._indexes.values()] == before != []
 
 
 def test_after_a_redaction_neither_the_brief_nor_a_card_says_it(tmp_path: Path) -> None:

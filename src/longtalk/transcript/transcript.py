@@ -110,7 +110,7 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def tail(self) -> int:
-        """The number of entries without the answers and tool results at the end; if there are no others, all count."""
+        """The number of entries before the answers and tool results at the end, or of all if there are only such."""
         packed, tail = self.pack.size, len(self.fresh)
         while tail and self.fresh[tail - 1].role in ANSWERS:
             tail -= 1

@@ -545,3 +545,11 @@ def test_lines_of_the_app_are_in_the_index_for_one_turn_only(cache: IndexCache) 
     assert "red" in render_recalled(index, "my violin", FREE, Estimator(), now=0).text
     index = index_transcript(make_transcript(talk), "violin", FREE)
     assert "red" not in render_recalled(index, "my violin", FREE, Estimator(), now=0).text
+
+
+def test_an_index_goes_back_into_the_cache_if_there_is_no_room_for_quotes(cache: IndexCache) -> None:
+    talk = make_long_talk(size=20)
+    index = index_store(store_entries(talk), "ada", "talk", MAIN, len(talk), "violin", FREE)
+    assert not cache._indexes
+    assert not render_recalled(index, "violin", FREE, Estimator(), now=0, budget=0).text
+    assert list(cache._indexes.values()) == [index]

@@ -136,6 +136,7 @@ class ArchiveReading:
         """
         from longtalk.archive.recalled import explain_recalled
         from longtalk.memory.recall.config import Recall
+        from longtalk.memory.recall.index_cache import IndexCache
         from longtalk.memory.recall.search import index_store
 
         found = self.turn(conversation, turn, branch=branch)
@@ -147,7 +148,9 @@ class ArchiveReading:
         message, at, size = "\n".join(each.text for each in said), found.turn.started, found.entries[0].position
 
         def explain(owner: str, name: str) -> list[RecalledEntry]:
-            index = index_store(self.store, owner, name, found.branch, size, message, Recall(), now=at)
+            # The next turn needs the index in the cache of this process, with all entries.
+            names, own = (owner, name, found.branch), IndexCache()
+            index = index_store(self.store, *names, size, message, Recall(), now=at, cache=own)
             return explain_recalled(index, message, positions, now=at)
 
         explained: list[RecalledEntry] = self._call(explain, conversation)

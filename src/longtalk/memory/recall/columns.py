@@ -30,7 +30,7 @@ class Column:
 
     @property
     def values(self) -> Array:
-        """The values of the column, one per unit, in the order in which they were added."""
+        """The values of the column, in the order in which they were added."""
         return self._data[: self._size]
 
     @property

@@ -48,12 +48,13 @@ def index_store(
     *,
     now: int = 0,
     records: Sequence[Record] | None = None,
+    cache: IndexCache | None = None,
 ) -> RecallIndex:
     """Return an index of the first `size` entries of a branch.
 
     If there are very many, it has only those that may be relevant to the message; for recall by meaning, it always has
     all. `now` is the time of the message in milliseconds. `records` are those of the branch's head, if the caller has
-    them.
+    them. `cache` is used instead of the cache of this process, for a search that is no part of a turn.
     """
     names = (owner, conversation, branch)
     if size > MAX_WHOLE and not config.meaning:
@@ -62,7 +63,7 @@ def index_store(
     if records is None:
         records = [placed.record for placed in store.records(*names, SEGMENT)]
     newest = next((record for record in reversed(records) if record.kind == SEGMENT), None)
-    return index_branch(_INDEX_CACHE, store, names, size, newest, meaning=config.meaning)
+    return index_branch(cache or _INDEX_CACHE, store, names, size, newest, meaning=config.meaning)
 
 
 def list_new_segments(index: RecallIndex) -> Sequence[tuple[Record, int]]:
@@ -138,10 +139,10 @@ def render_recalled(
     the message in milliseconds. `budget` can lower the token limit of the configuration, but not raise it.
     """
     limit = config.budget if budget is None else min(budget, config.budget)
-    if limit <= 0:
-        return Recalled()
-    ranked = rank(index, message, now=now // 1000, exclude=exclude)
-    recalled = render_ranked(index, ranked, int(limit * ranked.budget_share) if config.gate else limit, counter)
+    recalled = Recalled()
+    if limit > 0:
+        ranked = rank(index, message, now=now // 1000, exclude=exclude)
+        recalled = render_ranked(index, ranked, int(limit * ranked.budget_share) if config.gate else limit, counter)
     if isinstance(index, CachedIndex):
         _INDEX_CACHE.put(index)
     return recalled
