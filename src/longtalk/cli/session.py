@@ -208,8 +208,12 @@ class ChatSession:
         info = find_conversation(self.archive, id)
         branch = choose_branch(info, None)
         stored = self.archive.settings(id, branch=branch)
-        self._hold(_resolve(load_settings(), Choices(), stored), stored)
-        self._is_named, self.is_new, self._was_created = True, False, False
+        held = _resolve(load_settings(), Choices(), stored)
+        if id != self.id:
+            self.delete_if_failed()
+            self._was_created = False
+        self._hold(held, stored)
+        self._is_named, self.is_new = True, False
         self._enter(id, branch)
 
     def open_branch(self, branch: str) -> None:
@@ -273,8 +277,14 @@ class ChatSession:
         return self.talk
 
     def delete_without_answer(self) -> None:
-        """Delete the conversation if it was created here and has no answer, not even a part of one."""
-        if self._was_created and all(entry.role == "user" for entry in self.talk.history()):
+        """Delete the conversation if it was created here, has one branch, and no answer, not even a part of one.
+
+        Other branches may have answers, such as one that `/edit` or `/undo` moved there.
+        """
+        info = self.archive.store.info(self.archive.owner, self.id) if self._was_created else None
+        if info is None or len(info.branches) != 1:
+            return
+        if all(entry.role == "user" for entry in self.talk.history()):
             self.archive.delete(self.id)
 
     def delete_if_failed(self) -> None:

@@ -284,6 +284,39 @@ def test_a_first_message_that_failed_leaves_no_conversation(
     assert marks(store) == [*WHOLE, ("user", "")]
 
 
+@pytest.mark.parametrize("lines", ["hello\n/edit\nhallo\n", "hello\n/undo\nhallo\n"])
+def test_an_answer_on_another_branch_is_kept_when_the_message_in_its_place_fails(
+    loopback: Loopback, environment: dict[str, str], store: str, lines: str
+) -> None:
+    loopback.say(streamed("One."), Answer(b'{"error":{"message":"not today"}}', status=401))
+    done = longtalk(*at(loopback, "--store", store), said=lines, environment=environment)
+    assert (done.returncode, done.stdout) == (1, "One.\n")
+    with store_at(store) as held:
+        (found,) = Archive(held).conversations()
+        assert [each.text for each in Archive(held).history(found.id)] == ["hello", "One."]
+
+
+def test_a_conversation_whose_first_message_failed_is_deleted_when_another_is_opened(
+    loopback: Loopback, environment: dict[str, str], tmp_path: Path
+) -> None:
+    store = f"{tmp_path}/talks.db"
+    with store_at(store) as held:
+        model = Scripted(says("Hi."))
+        model.label = "ollama:llama3.2"
+        Conversation("old", model=model, store=held).send("Hello!")
+    loopback.say(Answer(b'{"error":{"message":"not today"}}', status=401))
+    person = Terminal(at(loopback, "--new", "--store", store), environment)
+    person.type("a\n")
+    person.wait_for("not today")
+    person.type("/open old\n")
+    person.wait_for("Continuing conversation old")
+    person.type("/quit\n")
+    assert person.exit_code() == 0
+    person.close()
+    with store_at(store) as held:
+        assert [each.id for each in Archive(held).conversations()] == ["old"]
+
+
 def test_half_an_answer_can_be_asked_for_again_and_stays_on_a_branch(
     loopback: Loopback, environment: dict[str, str], store: str
 ) -> None:
