@@ -17,11 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longtalk.service import limits
 from longtalk.service.errors import ApiError
 from longtalk.service.http import measure_depth
 from longtalk.service.limits import SLOT, RateLimiter, TurnSlots
 from longtalk.service.settings import Limits, Settings
 from longtalk.service.storage.in_memory import InMemoryStorage
+from longtalk.service.storage.protocol import Document
 from longtalk.stores.leases import identify_this_process
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import AsyncScripted, says
@@ -103,6 +105,27 @@ def test_most_requests_are_counted_without_the_storage() -> None:
     assert storage._version <= 12
 
 
+class SlowStorage(InMemoryStorage):
+    """A storage that takes some milliseconds for each document that is read."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.clock, self.delay = clock, 0
+
+    def get(self, kind: str, key: str) -> Document | None:
+        found = super().get(kind, key)
+        self.clock.at += self.delay
+        return found
+
+
+def test_a_request_that_is_refused_late_does_not_pass() -> None:
+    storage = SlowStorage(clock := Clock())
+    limiter = RateLimiter(Limits(requests_per_minute=600), storage, clock)
+    assert count(limiter, times=600) == 600
+    storage.delay = 150
+    assert count(limiter) == 0
+
+
 def test_many_owners_take_no_more_memory_than_few() -> None:
     clock = Clock()
     limiter = RateLimiter(Limits(requests_per_minute=120), InMemoryStorage(clock), clock)
@@ -131,6 +154,49 @@ def test_a_slot_is_held_by_one_turn_and_free_again_when_it_ends_or_its_process_d
     storage.put(SLOT, held[1], msgspec.json.encode(dead))
     assert take(0) == held[1]
     assert asyncio.run(processes[1].try_take("ada")) == ""
+
+
+class Renewals(InMemoryStorage):
+    """A storage in which nothing expires, and that says when a slot was to be renewed."""
+
+    def __init__(self) -> None:
+        super().__init__(Clock())
+        self.renewed = threading.Event()
+
+    def put(self, kind: str, key: str, value: bytes, **conditions: Any) -> Any:
+        stored = super().put(kind, key, value, **conditions)
+        if conditions.get("expect"):
+            self.renewed.set()
+        return stored
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["held", "taken by another turn"])
+def test_a_slot_is_renewed_and_released_only_by_the_turn_that_holds_it(
+    monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    monkeypatch.setattr(limits, "CLAIM_LIFETIME", 30)
+    storage = Renewals()
+
+    async def hold() -> None:
+        async with TurnSlots(Limits(concurrent_turns=1), storage).hold("ada"):
+            if taken:
+                storage.put(SLOT, storage.list_documents(SLOT)[0].key, b"another turn")
+            assert await asyncio.to_thread(storage.renewed.wait, 20)
+
+    asyncio.run(hold())
+    left = [document.value for document in storage.list_documents(SLOT)]
+    assert left == ([b"another turn"] if taken else [])
+
+
+def test_a_slot_that_another_turn_has_just_taken_is_left_to_it() -> None:
+    storage = Renewals()
+
+    async def hold() -> None:
+        async with TurnSlots(Limits(concurrent_turns=1), storage).hold("ada"):
+            storage.put(SLOT, storage.list_documents(SLOT)[0].key, b"another turn")
+
+    asyncio.run(hold())
+    assert [document.value for document in storage.list_documents(SLOT)] == [b"another turn"]
 
 
 def test_the_service_counts_requests(serve: Serve) -> None:

@@ -21,7 +21,7 @@ from longtalk._util.concurrency import call_store
 from longtalk.service.claims import CLAIM_LIFETIME
 from longtalk.service.errors import ApiError
 from longtalk.service.settings import Limits
-from longtalk.service.storage.protocol import Storage
+from longtalk.service.storage.protocol import Document, Storage
 from longtalk.stores.base import Holder
 from longtalk.stores.leases import identify_this_process, is_alive
 from longtalk.transcript.transcript import now
@@ -43,7 +43,10 @@ class Bucket(msgspec.Struct, frozen=True):
 
 
 class _Lease(msgspec.Struct):
-    """The requests of an owner that this process may allow, and the time until which it need not ask for more."""
+    """The requests of an owner that this process may allow, and the time until which it need not ask for more.
+
+    With -1 as `left`, requests are refused until then.
+    """
 
     left: int
     until: int
@@ -64,10 +67,12 @@ class RateLimiter:
         if not self._most or self._use(owner):
             return
         async with self._locks.setdefault(owner, asyncio.Lock()):
-            if not self._use(owner):
+            while not self._use(owner):
                 lease: _Lease = await call_store(self._storage, partial(self._take, owner))
                 self._leases[owner] = lease
-                self._use(owner)
+                if lease.left == -1:
+                    # Also if its time is over by now: this request was not counted.
+                    raise self._make_error(lease)
         if len(self._leases) > _MOST_OWNERS:
             at = self._clock()
             self._leases = {name: lease for name, lease in self._leases.items() if lease.until > at}
@@ -78,12 +83,15 @@ class RateLimiter:
         if lease is None or lease.until <= at:
             return False
         if lease.left == -1:
-            message = f"Too many requests: the limit is {self._most} per minute."
-            raise make_limit_error(message, (lease.until - at) / 1000)
+            raise self._make_error(lease)
         lease.left -= 1
         if not lease.left:
             del self._leases[owner]
         return True
+
+    def _make_error(self, lease: _Lease) -> ApiError:
+        message = f"Too many requests: the limit is {self._most} per minute."
+        return make_limit_error(message, (lease.until - self._clock()) / 1000)
 
     def _take(self, owner: str) -> _Lease:
         """Take some requests out of the owner's bucket. Without any, return a lease that says when there is one."""
@@ -112,16 +120,12 @@ class TurnSlots:
 
     async def take(self, owner: str) -> str:
         """Take a slot and return its key, which is empty without a limit. Raises `ApiError` if the owner has none."""
-        if not self._most:
-            return ""
-        key: str = await call_store(self._storage, partial(self._take, owner))
-        if not key:
-            raise make_limit_error(f"Too many turns are running: the limit is {self._most} at the same time.", 1)
-        return key
+        return (await self._take_or_refuse(owner)).key if self._most else ""
 
     async def try_take(self, owner: str) -> str:
         """Take a slot for a turn that goes on in any case. Return its key, which is empty if there is none."""
-        return await call_store(self._storage, partial(self._take, owner)) if self._most else ""
+        slot = await call_store(self._storage, partial(self._take, owner)) if self._most else None
+        return slot.key if slot is not None else ""
 
     async def release(self, key: str) -> None:
         """Release a slot."""
@@ -130,32 +134,56 @@ class TurnSlots:
 
     @contextlib.asynccontextmanager
     async def hold(self, owner: str) -> AsyncIterator[None]:
-        """Return a context manager that holds a slot."""
-        key = await self.take(owner)
+        """Return a context manager that holds a slot, and renews it as long as that takes."""
+        if not self._most:
+            yield
+            return
+        slot, ended = await self._take_or_refuse(owner), asyncio.Event()
+        keeper = asyncio.create_task(self._keep(slot, ended))
         try:
             yield
         finally:
-            await self.release(key)
+            ended.set()
+            await asyncio.shield(keeper)
 
-    def _take(self, owner: str) -> str:
+    async def _keep(self, slot: Document | None, ended: asyncio.Event) -> None:
+        """Renew a slot until `ended` is set, and release it. If another turn has taken it, leave it to that one."""
+        while slot is not None and not ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), CLAIM_LIFETIME / 3000)
+                break
+            with contextlib.suppress(Exception):
+                slot = await call_store(
+                    self._storage, partial(renew_slot, self._storage, slot.key, expect=slot.version)
+                )
+        if slot is not None:
+            await call_store(self._storage, partial(self._storage.delete, SLOT, slot.key, expect=slot.version))
+
+    async def _take_or_refuse(self, owner: str) -> Document:
+        slot: Document | None = await call_store(self._storage, partial(self._take, owner))
+        if slot is None:
+            raise make_limit_error(f"Too many turns are running: the limit is {self._most} at the same time.", 1)
+        return slot
+
+    def _take(self, owner: str) -> Document | None:
         prefix, numbers = f"{len(owner)}:{owner}/", list(range(self._most))
         first = f"{prefix}{random.choice(numbers)}"
-        if renew_slot(self._storage, first, expect=0):
-            return first
+        if slot := renew_slot(self._storage, first, expect=0):
+            return slot
         taken = {each.key: each for each in self._storage.list_documents(SLOT, prefix=prefix, limit=self._most)}
         for key in [f"{prefix}{number}" for number in numbers]:
             found = taken.get(key)
             if found is not None and is_alive(typed_json.decode(found.value, Holder)):
                 continue
-            if renew_slot(self._storage, key, expect=found.version if found is not None else 0):
-                return key
-        return ""
+            if slot := renew_slot(self._storage, key, expect=found.version if found is not None else 0):
+                return slot
+        return None
 
 
-def renew_slot(storage: Storage, key: str, *, expect: int | None = None) -> bool:
-    """Keep a slot from expiring. `expect` is as for `Storage.put`."""
+def renew_slot(storage: Storage, key: str, *, expect: int | None = None) -> Document | None:
+    """Keep a slot from expiring. `expect` and the result are as for `Storage.put`."""
     value = msgspec.json.encode(identify_this_process())
-    return storage.put(SLOT, key, value, expect=expect, expires=now() + CLAIM_LIFETIME) is not None
+    return storage.put(SLOT, key, value, expect=expect, expires=now() + CLAIM_LIFETIME)
 
 
 def make_limit_error(message: str, wait: float, code: str = "rate_limit_exceeded") -> ApiError:

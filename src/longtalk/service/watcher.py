@@ -108,7 +108,10 @@ class Watcher:
 
     async def _read_control(self) -> None:
         """Cancel the runs that other processes have asked to cancel."""
-        page = await call_store(self._storage, lambda: self._storage.read(self._control, self._control_read))
-        for event in page.events if page else ():
-            self._control_read += 1
-            self._cancel(RunName(*msgspec.json.decode(event, type=tuple[str, str])))
+        after = self._control_read
+        page = await call_store(self._storage, lambda: self._storage.read(self._control, after))
+        for number, event in enumerate(page.events if page else (), after + 1):
+            # Another call may have read the same events meanwhile.
+            if number > self._control_read:
+                self._control_read = number
+                self._cancel(RunName(*msgspec.json.decode(event, type=tuple[str, str])))
