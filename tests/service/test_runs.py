@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Sequence
@@ -13,6 +14,10 @@ import pytest
 
 from longtalk.errors import Overloaded, StoreError
 from longtalk.service.claims import KIND
+from longtalk.service.errors import ApiError
+from longtalk.service.event_writer import PARKED
+from longtalk.service.run import Run, RunName
+from longtalk.service.runs import Runs
 from longtalk.service.storage.in_memory import InMemoryStorage
 from longtalk.service.storage.protocol import Append
 from longtalk.testing import AsyncScripted, says
@@ -172,3 +177,38 @@ def test_after_a_failure_the_same_request_goes_on(serve: Serve, storage: type[In
     made = client.responses.create(model="m", input="Hi.", extra_headers=header)
     assert made.output_text == "Now."
     assert len(client.responses.input_items.list(made.id).data) == 1
+
+
+class StopsMeanwhile(InMemoryStorage):
+    """A storage that stops the process when the log of a run is made, or looked for."""
+
+    runs: Runs
+
+    def put(self, kind: str, key: str, value: bytes, **conditions: Any) -> Any:
+        if kind == "run_log":
+            self.runs._stopping.set()
+        return super().put(kind, key, value, **conditions)
+
+
+@pytest.mark.parametrize("taken_over", [False, True], ids=["started", "taken over"])
+def test_a_run_that_is_being_started_when_the_process_stops_does_not_begin(taken_over: bool) -> None:
+    storage, name, played = StopsMeanwhile(), RunName("ada", "r"), list[Run]()
+    runs = storage.runs = Runs(storage)
+
+    async def play(run: Run) -> None:
+        played.append(run)
+
+    async def start() -> None:
+        if taken_over:
+            storage.put(PARKED, name.to_key(), b"a turn")
+            assert await runs.take_over(name, play, parked=True) is None
+        else:
+            with pytest.raises(ApiError, match="stopping"):
+                await runs.start(name, play, parked=b"a turn")
+        await runs._writer.settle(name)
+        await runs.stop(1)
+        await runs.aclose()
+
+    asyncio.run(start())
+    assert (played, storage.list_documents(KIND)) == ([], [])
+    assert len(storage.list_documents(PARKED)) == taken_over

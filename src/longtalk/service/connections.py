@@ -16,11 +16,12 @@ MOST_HEAD_BYTES = 65_536
 """The largest request line and headers together. Only the first piece that arrives can be larger until it is read."""
 MOST_HEADERS = 200
 
+_BODY = (
+    b'{"error":{"message":"The headers are too large.","type":"invalid_request_error","param":null,"code":"too_large"}}'
+)
 _REFUSAL = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
-    b"content-length: 110\r\n\r\n"
-    b'{"error":{"message":"The headers are too large.","type":"invalid_request_error","param":null,"code":'
-    b'"too_large"}}'
+    b"content-length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
 )
 
 

@@ -83,14 +83,7 @@ class Runs:
         run holds `slot` until it ends. Raises `ApiError` if the run has already started, in this process or in another
         one, or if this process stops.
         """
-        if self.is_stopping:
-            raise ApiError(
-                503,
-                "This process of the service is stopping. Try again.",
-                kind="server_error",
-                code="stopping",
-                headers={"retry-after": "1"},
-            )
+        self._refuse_if_stopping()
         await self._writer.settle(name)
         if name in self._runs or not await call_store(self._storage, partial(self._claims.claim, name)):
             raise ApiError(
@@ -104,8 +97,9 @@ class Runs:
             if parked is not None:
                 run.is_parked = True
                 await call_store(self._storage, partial(self._park, name, parked))
+            self._refuse_if_stopping()
         except BaseException:
-            # The storage has failed, or the client has left: the same request can begin again.
+            # The storage has failed, the client has left, or this process stops: the same request can begin again.
             del self._runs[name]
             # The caller releases the slot.
             run.slot = ""
@@ -136,7 +130,7 @@ class Runs:
             del self._runs[name]
             await call_store(self._storage, partial(self._storage.delete, KIND, name.to_key()))
             raise
-        if not goes_on:
+        if not goes_on or self.is_stopping:
             del self._runs[name]
             await call_store(self._storage, partial(self._storage.append_all, [], delete=[(KIND, name.to_key())]))
             return None
@@ -228,6 +222,16 @@ class Runs:
         await self._watcher.join()
 
     # Inside
+
+    def _refuse_if_stopping(self) -> None:
+        if self.is_stopping:
+            raise ApiError(
+                503,
+                "This process of the service is stopping. Try again.",
+                kind="server_error",
+                code="stopping",
+                headers={"retry-after": "1"},
+            )
 
     def _launch(self, run: Run, play: Callable[[Run], Awaitable[Any]]) -> None:
         """Let a run that this process has claimed go on."""
