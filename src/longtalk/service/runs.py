@@ -94,10 +94,11 @@ class Runs:
         try:
             if logs:
                 await call_store(self._storage, partial(self._point_to_log, run))
+            # What is parked goes on elsewhere, so nothing is refused after that.
+            self._refuse_if_stopping()
             if parked is not None:
                 run.is_parked = True
                 await call_store(self._storage, partial(self._park, name, parked))
-            self._refuse_if_stopping()
         except BaseException:
             # The storage has failed, the client has left, or this process stops: the same request can begin again.
             del self._runs[name]

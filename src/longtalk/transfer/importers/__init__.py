@@ -25,7 +25,8 @@ from longtalk.transfer.conversation_export import ConversationExport
 from longtalk.transfer.importers import chatgpt, claude
 from longtalk.transfer.importers.mapping import TableMapping, read_mapping
 from longtalk.transfer.importers.notes import register_note
-from longtalk.transfer.importers.server_tables import DatabaseAddress, is_server
+from longtalk.transfer.importers.server_tables import DatabaseAddress as DatabaseAddress
+from longtalk.transfer.importers.server_tables import is_server
 from longtalk.transfer.importers.tool_file import ToolFile
 from longtalk.transfer.importers.tree import NO_MESSAGES
 from longtalk.transfer.importers.zips import unpack
