@@ -214,3 +214,10 @@ def test_wrong_places_and_options_are_refused(serve: Serve, api: MakeApi) -> Non
     ):
         assert call("POST", f"{talk}/turns", 400, json=body)["error"]["message"], body
     assert call("POST", f"{talk}/turns", 404, json={"message": "Hi.", "model": "m", "branch": "no"})
+
+
+def test_a_message_with_a_file_of_the_server_is_refused(serve: Serve, api: MakeApi) -> None:
+    call = api(serve(m=AsyncScripted()))
+    part = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
+    error = call("POST", f"{call.new()}/turns", 400, json={"message": [part], "model": "m"})["error"]
+    assert error["param"] == "message[0].image_url.url"

@@ -92,6 +92,9 @@ def test_a_wrong_item_is_refused_by_its_path(item: Any, place: str) -> None:
             ".content[0].image_url.url",
         ),
         ({"role": "user", "content": [{"type": "file", "file": {"file_id": "file_1"}}]}, ".content[0].file.file_id"),
+        ({"role": "user", "content": [{"type": "image_url", "image_url": "file:///a"}]}, ".content[0].image_url"),
+        ({"role": "user", "content": [{"type": "input_image", "image_url": "file:///a"}]}, ".content[0].type"),
+        ({"role": "user", "content": [{"type": "video_url", "video_url": {"url": "file:///a"}}]}, ".content[0].type"),
     ],
 )
 def test_a_wrong_chat_message_is_refused_by_its_path(message: Any, place: str) -> None:

@@ -12,6 +12,7 @@ from longtalk.service.models import ServedModel
 from longtalk.service.native.objects import Meta, Name, Text
 from longtalk.service.native.routes import ApiCall
 from longtalk.service.openai.client_tools import make_function
+from longtalk.service.openai.input_items import check_chat_parts
 from longtalk.service.openai.options import to_provider_options
 from longtalk.service.turns import TurnOrder
 from longtalk.stores.base import MAIN
@@ -75,11 +76,15 @@ class GivenTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     stream: bool = False
 
     def to_messages(self) -> list[bytes]:
-        """Return the message and the tool results, encoded as JSON in the format of the wire."""
+        """Return the message and the tool results, encoded as JSON in the format of the wire.
+
+        Raises `ApiError` for a part of the message that must not be opened.
+        """
         said: list[Any] = [
             {"role": "tool", "tool_call_id": each.call_id, "content": each.text} for each in self.outputs
         ]
         if self.message is not None:
+            check_chat_parts(self.message, "message")
             said.append({"role": "user", "content": self.message})
         return [msgspec.json.encode(each) for each in said]
 

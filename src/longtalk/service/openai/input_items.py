@@ -15,6 +15,7 @@ from longtalk.service.openai.fields import unsupported
 
 Check = Callable[[Any, str], None]
 _ROLES = ("user", "assistant", "system", "developer")
+_CHAT_PARTS = ("text", "image_url", "input_audio", "file", "refusal")
 _SCHEMES = ("https://", "http://", "data:image/")
 
 
@@ -45,9 +46,13 @@ def check_chat_parts(content: Any, where: str) -> None:
         place = f"{where}[{number}]"
         if not isinstance(part, Mapping):
             raise _wrong(place, "an object")
+        if part.get("type") not in _CHAT_PARTS:
+            raise unsupported(f"{place}.type", f"is not one of {', '.join(_CHAT_PARTS)}")
         if part.get("type") == "image_url":
             image = part.get("image_url")
-            _check_address(image.get("url") if isinstance(image, Mapping) else None, f"{place}.image_url.url")
+            if not isinstance(image, Mapping):
+                raise _wrong(f"{place}.image_url", "an object with a url")
+            _check_address(image.get("url"), f"{place}.image_url.url")
         file = part.get("file")
         if isinstance(file, Mapping) and file.get("file_id") is not None:
             raise unsupported(f"{place}.file.file_id", "is an id of another service: send the file itself")
