@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from longtalk.turn.summarizer import AsyncSummarizer
 from longtalk.turn.summary_claims import SummaryClaim
 
 if TYPE_CHECKING:
-    from longtalk.memory.recall.config import Recall
+    from longtalk.memory.recall.config import Recall, Recalled
     from longtalk.memory.recall.index import RecallIndex
 
 
@@ -46,12 +47,20 @@ class AsyncStateSession:
     def start_summary(self, summarizer: AsyncSummarizer, claim: SummaryClaim) -> None:
         """Do nothing. This is never called, because a chat refuses policies that need it."""
 
-    async def build_index(self, before: Transcript, message: str, config: Recall, *, at: int) -> RecallIndex:
-        """Return a recall index of the entries in the caller's state, which `before` holds."""
+    async def recall(
+        self,
+        before: Transcript,
+        message: str,
+        config: Recall,
+        render: Callable[[RecallIndex], Recalled],
+        *,
+        at: int,
+    ) -> Recalled:
+        """Return what `render` makes of a recall index of the entries in the caller's state, which `before` holds."""
         from longtalk.memory.recall.search import index_transcript
 
-        index: RecallIndex = await run_in_thread(lambda: index_transcript(before, message, config, now=at))
-        return index
+        found: Recalled = await run_in_thread(lambda: render(index_transcript(before, message, config, now=at)))
+        return found
 
     def make_checkpoint(self, transcript: Transcript) -> Checkpoint:
         """Return a checkpoint with the state so far."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from longtalk.turn.summarizer import AsyncSummarizer
 from longtalk.turn.summary_claims import SummaryClaim
 
 if TYPE_CHECKING:
-    from longtalk.memory.recall.config import Recall
+    from longtalk.memory.recall.config import Recall, Recalled
     from longtalk.memory.recall.index import RecallIndex
 
 
@@ -56,24 +57,35 @@ class AsyncBranchSession:
         # The turn may be on another branch, if another writer has taken over.
         self._jobs.start(partial(summarise, self._branch.get_branch(self._writer.branch), summarizer, claim))
 
-    async def build_index(self, before: Transcript, message: str, config: Recall, *, at: int) -> RecallIndex:
-        """Return a recall index of the entries on the branch, and of the app's lines that fell out of its brief."""
+    async def recall(
+        self,
+        before: Transcript,
+        message: str,
+        config: Recall,
+        render: Callable[[RecallIndex], Recalled],
+        *,
+        at: int,
+    ) -> Recalled:
+        """Return what `render` makes of an index of the branch, and of the app's lines that fell out of its brief."""
         from longtalk.memory.brief import app_lines
         from longtalk.memory.recall.search import add_fallen_lines, index_store, list_new_segments
 
         branch, size = self._branch, before.size
         names = (branch.owner, branch.conversation, branch.branch)
 
-        def build() -> RecallIndex:
+        def search() -> tuple[Recalled, list[PlacedRecord]]:
             index = index_store(branch.store, *names, size, message, config, now=at, records=before.records)
             if app_lines.KIND in [record.kind for record in before.records]:
                 placed = branch.store.records(*names, app_lines.KIND)
                 add_fallen_lines(index, before, [each.record for each in placed])
-            return index
+            # Rendering puts the index back into the cache, where another turn may take it.
+            new = [PlacedRecord(*each) for each in list_new_segments(index)]
+            return render(index), new
 
-        found: RecallIndex = await call_store(branch.store, build)
-        self._writer.store_derived([PlacedRecord(*each) for each in list_new_segments(found)])
-        return found
+        found, new = await call_store(branch.store, search)
+        self._writer.store_derived(new)
+        recalled: Recalled = found
+        return recalled
 
     def make_checkpoint(self, transcript: Transcript) -> None:  # noqa: ARG002
         """Return None, because the store has all that is needed to resume the turn."""

@@ -22,7 +22,7 @@ from longtalk.tokens.features import BLOCK_CHARS, estimate, split_blocks
 
 
 class Counter(Protocol):
-    """An object that counts the tokens of a text."""
+    """An object that counts the tokens of a text. It may be called from several threads at once."""
 
     def count(self, text: str) -> int: ...
 

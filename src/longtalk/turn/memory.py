@@ -5,6 +5,7 @@ Under a policy without a brief, nothing happens. `context/prepare.py` decides wh
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -102,8 +103,9 @@ class AsyncTurnMemory:
             return draft
         try:
             before = _truncate_before_message(draft)
-            index = await self._session.build_index(before, prepared.message, config, at=prepared.terms.now)
-            found = prepared.render_recalled(index)
+            found = await self._session.recall(
+                before, prepared.message, config, prepared.render_recalled, at=prepared.terms.now
+            )
         except Exception as problem:
             # The turn can continue without recalled text.
             log_suppressed("recall failed", problem, where=draft.turn.id)
@@ -203,9 +205,9 @@ class AsyncTurnMemory:
         found, query = Recalled(), query[:MAX_QUERY]
         if self._keeper is not None and query.strip():
             config, at = msgspec.structs.replace(self._keeper.recalls, gate=False), now()
-            index = await self._session.build_index(_truncate_before_message(draft), query, config, at=at)
             sent = NotRecalled(self._epoch, draft.transcript.size)
-            found = render_recalled(index, query, config, draft.counter, now=at, exclude=sent)
+            render = partial(render_recalled, message=query, config=config, counter=draft.counter, now=at, exclude=sent)
+            found = await self._session.recall(_truncate_before_message(draft), query, config, render, at=at)
         return wrap_in_tag("recalled", found.text) if found.text else "Nothing was found.", False
 
     def update(self, draft: Draft, call: ToolCallView) -> tuple[Draft, str, bool]:

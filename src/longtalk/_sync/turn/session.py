@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -15,7 +16,7 @@ from longtalk._sync.turn.summarizer import Summarizer
 from longtalk.turn.summary_claims import SummaryClaim
 
 if TYPE_CHECKING:
-    from longtalk.memory.recall.config import Recall
+    from longtalk.memory.recall.config import Recall, Recalled
     from longtalk.memory.recall.index import RecallIndex
 
 R = TypeVar("R", bound=TurnReply, covariant=True)
@@ -55,10 +56,19 @@ class Session(Protocol, Generic[R]):
         """Start writing a summary in the background, after the turn. Called only if `is_stored` is True."""
         ...
 
-    def build_index(self, before: Transcript, message: str, config: Recall, *, at: int) -> RecallIndex:
-        """Return a recall index of the transcript `before` the message.
+    def recall(
+        self,
+        before: Transcript,
+        message: str,
+        config: Recall,
+        render: Callable[[RecallIndex], Recalled],
+        *,
+        at: int,
+    ) -> Recalled:
+        """Return what `render` makes of a recall index of the transcript `before` the message.
 
-        `at` is the time of the message in milliseconds.
+        Both the index and the rendering read the store, so neither runs on the event loop. `at` is the time of the
+        message in milliseconds.
         """
         ...
 
