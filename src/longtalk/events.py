@@ -11,6 +11,7 @@ from longtalk.notices import Notice
 from longtalk.reply import TurnReply
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires.deltas import Reasoning, ToolCallDelta
+from longtalk.wires.part_ends import PartEnd
 
 R = TypeVar("R", bound=TurnReply)
 
@@ -19,6 +20,7 @@ __all__ = [
     "Done",
     "Event",
     "Notice",
+    "PartEnd",
     "Reasoning",
     "Started",
     "Text",
@@ -89,5 +91,7 @@ class Done(msgspec.Struct, Generic[R], frozen=True):
     reply: R
 
 
-Event: TypeAlias = Started | Text | Reasoning | ToolCallDelta | ToolCall | ToolResult | Checkpoint | Notice | Done[Any]
+Event: TypeAlias = (
+    Started | Text | Reasoning | PartEnd | ToolCallDelta | ToolCall | ToolResult | Checkpoint | Notice | Done[Any]
+)
 """Any event of a streaming turn."""

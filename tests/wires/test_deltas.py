@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk.events import Reasoning, ToolCallDelta
+from longtalk.events import PartEnd, Reasoning, ToolCallDelta
 from longtalk.testing import says
 from longtalk.wires import WIRES
 from longtalk.wires.deltas import Deltas
 
 
 def collect(wire: str, *events: dict[str, Any] | bytes) -> list[Reasoning | ToolCallDelta]:
+    """Return the pieces of reasoning and of calls; `test_part_ends` has the ends of parts."""
     accumulator = WIRES[wire].new_accumulator()
     for event in events:
         accumulator.feed(event if isinstance(event, bytes) else json.dumps(event).encode())
-    return accumulator.deltas.take()
+    return [each for each in accumulator.deltas.take() if not isinstance(each, PartEnd)]
 
 
 def chunk(**delta: Any) -> dict[str, Any]:

@@ -220,6 +220,13 @@ async def compact(order: TurnOrder, *, on_event: OnEvent | None) -> Compaction:
     )
 
 
+def count_history(order: TurnOrder) -> int:
+    """Return how many entries the earlier messages of a request become."""
+    natives = [json_bytes.fields(each) for each in order.messages]
+    last = max((i for i, fields in enumerate(natives) if _is_answer(fields)), default=-1)
+    return len(_read_history(order, TurnInput(tuple(order.messages[: last + 1]), None)))
+
+
 def _read_history(order: TurnOrder, given: TurnInput) -> list[Entry]:
     """Return the entries of the earlier messages that the client has sent."""
     if not given.history:

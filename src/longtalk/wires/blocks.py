@@ -1,7 +1,7 @@
 """Read a stored answer as blocks: reasoning, text and calls, in the order in which a stream shows them.
 
-Neighbouring blocks of the same kind are one block, because a stream has nothing between them. Blank texts and other
-blocks, such as a search that the provider has run, are left out.
+Neighbouring blocks of the same kind are one block, because a stream has nothing between them; only the items of the
+Responses API stay apart. Blank texts and other blocks, such as a search that the provider has run, are left out.
 """
 
 from __future__ import annotations
@@ -14,29 +14,43 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.transcript.pack import Entry
 from longtalk.wires.entries import view_entry
+from longtalk.wires.part_ends import (
+    Citation,
+    PartEnd,
+    read_anthropic_text,
+    read_chat_message,
+    read_item,
+    read_text,
+    shift,
+)
 from longtalk.wires.registry import WIRES, find_family
 from longtalk.wires.views import MessageView, ToolCallView
 
 
 class ReasoningBlock(msgspec.Struct, frozen=True):
-    """The readable part of some reasoning."""
+    """The readable part of some reasoning. Only an item of the Responses API can be without text."""
 
     text: str
     sealed: str = ""
     """The encrypted form that an OpenAI Responses provider has sent with it."""
+    is_item: bool = False
 
 
 class TextBlock(msgspec.Struct, frozen=True):
-    """Text of the answer, without memory cards."""
+    """Text of the answer, without memory cards, and what the provider says about it (see `PartEnd`)."""
 
     text: str
+    citations: tuple[Citation, ...] = ()
+    phase: str = ""
+    refusal: str = ""
+    is_item: bool = False
 
 
 Block: TypeAlias = ReasoningBlock | TextBlock | ToolCallView
 
 
-def list_blocks(entry: Entry, *, sealed: bool = False) -> list[Block]:
-    """Return the blocks of an answer. With `sealed`, each piece of encrypted reasoning is a block of its own.
+def list_blocks(entry: Entry) -> list[Block]:
+    """Return the blocks of an answer.
 
     Gemini streams a call only when the answer is complete, so its calls come last.
     """
@@ -53,9 +67,11 @@ def list_blocks(entry: Entry, *, sealed: bool = False) -> list[Block]:
         found = _read_responses(value, calls)
     else:
         reasoning = value.get("reasoning_content") or value.get("reasoning")
-        found = [ReasoningBlock(reasoning if isinstance(reasoning, str) else ""), TextBlock(view.text)]
+        said = read_chat_message(value, view.text)
+        found = [ReasoningBlock(reasoning if isinstance(reasoning, str) else ""), _make_text(said)]
     # Calls that were not read in their place come last.
-    return _join(_hide_cards([*found, *calls], view), _SEPARATORS.get(family, "\n\n"), sealed=sealed)
+    joined = _join(_hide_cards([*found, *calls], view), _SEPARATORS.get(family, "\n\n"))
+    return joined if family == "openai-responses" else _add_refusal(joined, view.refusal)
 
 
 def read_reasoning(entry: Entry) -> str:
@@ -72,9 +88,9 @@ def read_reasoning(entry: Entry) -> str:
 def _read_anthropic(value: Mapping[str, Any], calls: Iterator[ToolCallView]) -> Iterator[Block]:
     for block in _list_objects(value["content"]):
         if "thinking" in block:
-            yield ReasoningBlock(_read_text(block, "thinking"))
+            yield ReasoningBlock(read_text(block, "thinking"))
         elif block.get("type") == "text":
-            yield TextBlock(_read_text(block, "text"))
+            yield _make_text(read_anthropic_text(block))
         elif block.get("type") == "tool_use":
             yield from _take_call(calls)
 
@@ -82,26 +98,22 @@ def _read_anthropic(value: Mapping[str, Any], calls: Iterator[ToolCallView]) -> 
 def _read_gemini(value: Mapping[str, Any]) -> Iterator[Block]:
     for part in _list_objects(value.get("parts")):
         kind = ReasoningBlock if part.get("thought") is True else TextBlock
-        yield kind(_read_text(part, "text"))
+        yield kind(read_text(part, "text"))
 
 
 def _read_responses(value: Mapping[str, Any], calls: Iterator[ToolCallView]) -> Iterator[Block]:
     for item in _list_objects(value["output"]):
-        kind = item.get("type", "message")
-        if kind == "reasoning":
-            parts = [part for name in ("summary", "content") for part in _list_objects(item.get(name))]
-            text = "\n\n".join(filter(None, (_read_text(part, "text") for part in parts)))
-            yield ReasoningBlock(text, _read_text(item, "encrypted_content"))
-        elif kind == "message":
-            content = item.get("content")
-            texts = [content] if isinstance(content, str) else [_read_output(part) for part in _list_objects(content)]
-            yield TextBlock("".join(texts))
-        elif kind in ("function_call", "custom_tool_call") and item.get("status") != "incomplete":
+        end = read_item(item)
+        if end is not None and end.kind == "reasoning":
+            yield ReasoningBlock(end.text, end.sealed, is_item=True)
+        elif end is not None:
+            yield _make_text(end)
+        elif item.get("type") in ("function_call", "custom_tool_call") and item.get("status") != "incomplete":
             yield from _take_call(calls)
 
 
-def _read_output(part: Mapping[str, Any]) -> str:
-    return _read_text(part, "text") if part.get("type") in ("output_text", "input_text", "text") else ""
+def _make_text(end: PartEnd) -> TextBlock:
+    return TextBlock(end.text, end.citations, end.phase, end.refusal, end.is_item)
 
 
 def _take_call(calls: Iterator[ToolCallView]) -> Iterator[ToolCallView]:
@@ -114,23 +126,30 @@ _SEPARATORS = {"gemini": ""}
 """What is between two pieces of reasoning, by the family of a wire. Gemini cuts its thoughts anywhere."""
 
 
-def _join(blocks: Iterable[Block], separator: str, *, sealed: bool) -> list[Block]:
+def _join(blocks: Iterable[Block], separator: str) -> list[Block]:
     """Return the blocks with neighbours of the same kind joined, and without texts that have only white space."""
     joined: list[Block] = []
     for block in blocks:
         last = joined[-1] if joined else None
         if isinstance(block, TextBlock):
-            if isinstance(last, TextBlock):
-                joined[-1] = TextBlock(last.text + block.text)
+            if block.is_item:
+                _drop_blank(joined)
+                joined.append(block)
+            elif isinstance(last, TextBlock):
+                citations = (*last.citations, *shift(block.citations, len(last.text)))
+                joined[-1] = TextBlock(last.text + block.text, citations)
             elif block.text:
                 joined.append(block)
-        elif isinstance(block, ToolCallView) or (sealed and block.sealed):
+        elif isinstance(block, ToolCallView):
             _drop_blank(joined)
             joined.append(block)
+        elif block.is_item:
+            _drop_blank(joined)
+            joined.append(msgspec.structs.replace(block, text=block.text.lstrip("\n")))
         elif block.text:
             is_blank = last is not None and _is_blank(last)
             before = last if not is_blank else joined[-2] if len(joined) > 1 else None
-            if isinstance(before, ReasoningBlock) and not before.sealed:
+            if isinstance(before, ReasoningBlock):
                 joined[-1 - is_blank :] = [ReasoningBlock(before.text + separator + block.text)]
             elif text := block.text.lstrip("\n"):
                 _drop_blank(joined)
@@ -145,7 +164,17 @@ def _drop_blank(blocks: list[Block]) -> None:
 
 
 def _is_blank(block: Block) -> bool:
-    return isinstance(block, TextBlock) and not block.text.strip()
+    return isinstance(block, TextBlock) and not block.text.strip() and not block.refusal
+
+
+def _add_refusal(blocks: list[Block], refusal: str) -> list[Block]:
+    """Return the blocks with a refusal, which is part of the last text."""
+    if not refusal:
+        return blocks
+    last = blocks[-1] if blocks else None
+    if isinstance(last, TextBlock):
+        return [*blocks[:-1], msgspec.structs.replace(last, refusal=refusal)]
+    return [*blocks, TextBlock("", refusal=refusal)]
 
 
 def _hide_cards(blocks: Iterable[Block], view: MessageView) -> list[Block]:
@@ -153,8 +182,10 @@ def _hide_cards(blocks: Iterable[Block], view: MessageView) -> list[Block]:
     rest, shown = view.text, list[Block]()
     for block in blocks:
         if isinstance(block, TextBlock):
+            if "<" in block.refusal:
+                block = msgspec.structs.replace(block, refusal=view.refusal)
             is_whole = rest.startswith(block.text)
-            shown.append(block if is_whole else TextBlock(rest))
+            shown.append(block if is_whole else msgspec.structs.replace(block, text=rest))
             rest = rest[len(block.text) :] if is_whole else ""
         else:
             shown.append(block)
@@ -168,8 +199,3 @@ def _read_object(native: bytes) -> Mapping[str, Any]:
 
 def _list_objects(value: Any) -> list[Mapping[str, Any]]:
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
-
-
-def _read_text(members: Mapping[str, Any], name: str) -> str:
-    value = members.get(name)
-    return value if isinstance(value, str) else ""

@@ -7,11 +7,13 @@ assemble reasoning and calls from the bytes of the events.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import TypeAlias
 
 import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.wires.native import decode_piece
+from longtalk.wires.part_ends import PartEnd
 
 
 class Reasoning(msgspec.Struct, frozen=True):
@@ -42,19 +44,23 @@ class _Call:
         self.held = b""
 
 
-class Deltas:
-    """The pieces of reasoning and of tool calls in a stream.
+Delta: TypeAlias = Reasoning | ToolCallDelta | PartEnd
 
-    `new` lists the pieces that `take` has not returned yet.
+
+class Deltas:
+    """The pieces of reasoning and of tool calls in a stream, and the ends of parts.
+
+    `new` lists the pieces that `take` has not returned yet. The end of a part comes after the text that was fed with
+    it.
     """
 
     def __init__(self) -> None:
-        self.new: list[Reasoning | ToolCallDelta] = []
+        self.new: list[Delta] = []
         self._calls: dict[Hashable, _Call] = {}
         self._held = b""
         self._has_reasoning = self._begins_part = False
 
-    def take(self) -> list[Reasoning | ToolCallDelta]:
+    def take(self) -> list[Delta]:
         """Return the pieces that were not returned before."""
         new, self.new = self.new, []
         return new

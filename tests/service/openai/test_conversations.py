@@ -41,6 +41,41 @@ def test_items_are_listed_by_page_in_both_orders(serve: Serve) -> None:
     assert (page.has_more, page.first_id, page.last_id) == (False, page.data[0].id, page.data[4].id)
 
 
+def test_items_that_a_client_adds_are_listed_in_their_own_form(serve: Serve) -> None:
+    client: Any = serve().client()
+    said = [
+        {"type": "message", "role": "user", "content": "Patch it."},
+        {"type": "custom_tool_call", "call_id": "c1", "name": "patch", "input": "+ x"},
+        {"type": "function_call", "call_id": "c2", "name": "pay", "namespace": "bank", "arguments": "{}"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "patched"},
+        {"type": "function_call_output", "call_id": "c2", "output": "paid"},
+    ]
+    talk = client.conversations.create(items=said[:3])
+    added = client.conversations.items.create(talk.id, items=said[3:])
+    listed = client.conversations.items.list(talk.id, order="asc").data
+    assert listed[3:] == added.data
+    assert [item.type for item in listed] == [item["type"] for item in said]
+    for shown, given in zip(listed[1:], said[1:], strict=True):
+        assert given.items() <= shown.to_dict().items()
+
+
+def test_the_input_of_a_response_is_listed_whole_with_earlier_messages(serve: Serve) -> None:
+    client: Any = serve(m=AsyncScripted(says("A."))).client()
+    said = [
+        {"type": "message", "role": "user", "content": "One?"},
+        {"type": "message", "role": "assistant", "content": "1."},
+        {"type": "custom_tool_call", "call_id": "c1", "name": "patch", "input": "+ x"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "patched"},
+        {"type": "message", "role": "assistant", "content": "Done."},
+        {"type": "message", "role": "user", "content": "Two?"},
+    ]
+    made = client.responses.create(model="m", input=said)
+    listed = client.responses.input_items.list(made.id, order="asc").data
+    assert [item.type for item in listed] == [item["type"] for item in said]
+    assert texts([listed[0], listed[1], listed[4], listed[5]]) == ["One?", "1.", "Done.", "Two?"]
+    assert [item.id for item in client.responses.input_items.list(made.id, limit=1)] == [x.id for x in listed[::-1]]
+
+
 class CountsReads(InMemory):
     """A store that counts the entries it has returned."""
 

@@ -145,7 +145,10 @@ def test_conversations_and_their_items(serve: Serve, http: httpx2.Client, wire: 
         assert check(ConversationItem, item)
         check(ConversationItem, http.get(f"{talk}/items/{item['id']}").json())
     assert kinds[-9:-5] == ["function_call", "function_call", "custom_tool_call", "function_call"]
-    assert kinds[-5:] == [*["function_call_output"] * 4, "message"]
+    outputs = ["function_call_output", "function_call_output", "custom_tool_call_output", "function_call_output"]
+    assert kinds[-5:] == [*outputs, "message"]
+    inputs = http.get(f"{path}/{told.json()['id']}/input_items", params={"order": "asc"}).json()
+    assert [item["type"] for item in inputs["data"]] == outputs
     check(Conversation, http.delete(f"{talk}/items/{listed['data'][0]['id']}").json())
     check(ConversationDeletedResource, http.delete(talk).json())
 

@@ -20,7 +20,7 @@ from longtalk.context.compose import Piece
 from longtalk.context.epochs import Epoch
 from longtalk.context.prepare import Recipient
 from longtalk.errors import ContextOverflow, ProviderError, StreamCut, TooManyRounds
-from longtalk.events import Checkpoint, Done, Event, Reasoning, Started, Text, ToolCall, ToolCallDelta
+from longtalk.events import Checkpoint, Done, Event, PartEnd, Reasoning, Started, Text, ToolCall, ToolCallDelta
 from longtalk.notices import Notice
 from longtalk.observation import Observer
 from longtalk.policies.base import Rules
@@ -40,6 +40,7 @@ from longtalk.turn.sent import note_call
 from longtalk._sync.turn.session import Session
 from longtalk._sync.turn.tool_runner import ToolRunner
 from longtalk.wires.card_tags import CardFilter
+from longtalk.wires.deltas import Delta
 from longtalk.wires.protocol import Accumulator, Quirks
 
 R = TypeVar("R", bound=TurnReply)
@@ -129,6 +130,7 @@ class TurnRunner(Generic[R]):
                 accumulator = progress.draft.wire.new_accumulator()
                 deltas = accumulator.deltas
                 cards = CardFilter() if self._memory.is_active else None
+                ends: list[PartEnd] = []
                 first, source = self._ask(self._client.open, pieces)
                 with self.observer.watch(partial(_read_cut_usage, accumulator)), self._client.redactor:
                     try:
@@ -151,16 +153,22 @@ class TurnRunner(Generic[R]):
                             except ValueError as problem:
                                 raise self._client.misread(problem, data) from None
                             if deltas.new:
-                                for delta in self._show_deltas(deltas.take()):
+                                for delta in self._show_deltas(deltas.take(), ends):
                                     yield delta
                             if cards is not None and not (cards.is_idle and "<" not in text):
                                 text = cards.feed(text)
                             if text:
                                 yield Text(text)
+                            if ends and (cards is None or cards.is_idle):
+                                for end in ends:
+                                    yield end
+                                ends.clear()
                     finally:
                         run_shielded(source.close)
                 if cards is not None and (rest := cards.end()):
                     yield Text(rest)
+                for end in ends:
+                    yield end
                 with self.observer:
                     if not accumulator.done:
                         raise StreamCut(f"The stream of {self._provider.label} ended before the answer was complete.")
@@ -253,9 +261,18 @@ class TurnRunner(Generic[R]):
             draft = draft.cut_stream(self._replay.answer())
         return self.session.make_reply(draft.finish("interrupted"))
 
-    def _show_deltas(self, deltas: list[Reasoning | ToolCallDelta]) -> list[Reasoning | ToolCallDelta]:
-        """Return the deltas without those of memory's own tool calls, which callers don't see."""
-        return [delta for delta in deltas if isinstance(delta, Reasoning) or not self._memory.is_update(delta.name)]
+    def _show_deltas(self, deltas: list[Delta], ends: list[PartEnd]) -> list[Reasoning | ToolCallDelta]:
+        """Return the deltas without those of memory's own tool calls, which callers don't see.
+
+        Ends of parts are added to `ends` instead: they come after the text, of which some may be held back.
+        """
+        shown: list[Reasoning | ToolCallDelta] = []
+        for delta in deltas:
+            if isinstance(delta, PartEnd):
+                ends.append(delta.without_cards() if self._memory.is_active else delta)
+            elif isinstance(delta, Reasoning) or not self._memory.is_update(delta.name):
+                shown.append(delta)
+        return shown
 
     # Model calls
 

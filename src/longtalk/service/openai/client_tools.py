@@ -18,6 +18,7 @@ from longtalk.errors import ToolError
 from longtalk.service.errors import ApiError
 from longtalk.tools import Tool, external_tool
 
+_CALLS = "client_calls"
 _TEXT = "input"
 _TEXT_SCHEMA = {"type": "object", "properties": {_TEXT: {"type": "string"}}, "required": [_TEXT]}
 
@@ -41,6 +42,36 @@ def list_forms(tools: Iterable[Any]) -> dict[str, CallForm]:
         elif kind in ("function", "custom"):
             forms[name] = CallForm(name, is_custom=kind == "custom")
     return forms
+
+
+def list_call_forms(items: Iterable[bytes]) -> dict[str, CallForm]:
+    """Return the forms of calls and results that a client sends in another form than that of a function, by call id."""
+    forms: dict[str, CallForm] = {}
+    for item in items:
+        if b'"custom_tool_call' not in item and b'"namespace"' not in item:
+            continue
+        fields = json_bytes.value(item)
+        kind, id_, namespace = fields.get("type"), fields.get("call_id"), fields.get("namespace") or ""
+        if kind in ("custom_tool_call", "custom_tool_call_output") or (kind == "function_call" and namespace):
+            forms.setdefault(id_, CallForm(fields.get("name") or "", namespace, is_custom=kind != "function_call"))
+    return forms
+
+
+def write_call_forms(forms: Mapping[str, CallForm]) -> dict[str, Any]:
+    """Return the forms of calls as metadata of the first entry of their turn; see `read_call_forms`."""
+    return {_CALLS: msgspec.to_builtins(forms)} if forms else {}
+
+
+def read_call_forms(meta: Mapping[str, Any]) -> dict[str, CallForm]:
+    """Return the forms of calls in an entry's metadata."""
+    given = meta.get(_CALLS)
+    if not isinstance(given, Mapping):
+        return {}
+    try:
+        return msgspec.convert(given, dict[str, CallForm])
+    except msgspec.ValidationError:
+        # An app has metadata of the same name.
+        return {}
 
 
 def make_functions(tools: Iterable[Any], where: str, namespace: str = "") -> list[Tool]:

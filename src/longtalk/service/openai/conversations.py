@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -19,10 +19,16 @@ from longtalk.service.errors import ApiError, not_found
 from longtalk.service.http import decode, json_response, read_body
 from longtalk.service.idempotency import Idempotency
 from longtalk.service.ids import new_conversation_id
-from longtalk.service.openai.client_tools import to_function_item
+from longtalk.service.openai.client_tools import (
+    CallForm,
+    list_call_forms,
+    to_function_item,
+    write_call_forms,
+)
 from longtalk.service.openai.create_response import check_metadata
+from longtalk.service.openai.fields import ENCRYPTED
 from longtalk.service.openai.input_items import check_items
-from longtalk.service.openai.item_pages import find_item, find_items, read_page, read_page_query
+from longtalk.service.openai.item_pages import find_item, find_items, read_include, read_page, read_page_query
 from longtalk.service.openai.item_references import replace_references
 from longtalk.service.openai.items import Item, drop_id, to_items
 from longtalk.service.service import Service
@@ -76,7 +82,7 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
         pass
     else:
         if entries:
-            await _append(service, caller.owner, claim.response, entries)
+            await _append(service, caller.owner, claim.response, entries, list_call_forms(items))
     await idempotency.mark_delivered(claim)
     return json_response(_make_conversation(await _find(service, caller, claim.response)))
 
@@ -124,7 +130,8 @@ async def add_items(service: Service, caller: Caller, request: Request) -> Respo
     find = partial(find_items, service.store, caller.owner, name)
     items = await call_store(service.store, lambda: replace_references(items, "items", find))
     entries = _read_items(items)
-    new = to_items(await _append(service, caller.owner, name, entries), {})
+    forms = list_call_forms(items)
+    new = to_items(await _append(service, caller.owner, name, entries, forms), {}, calls=forms)
     return json_response(
         {
             "object": "list",
@@ -138,7 +145,7 @@ async def add_items(service: Service, caller: Caller, request: Request) -> Respo
 
 async def retrieve_item(service: Service, caller: Caller, request: Request) -> Response:
     """Return one item."""
-    item, _ = await _find_item(service, caller, request)
+    item, _ = await _find_item(service, caller, request, encrypted=ENCRYPTED in read_include(request))
     return json_response(item)
 
 
@@ -182,20 +189,30 @@ def _read_items(items: list[bytes]) -> list[Entry]:
         raise ApiError(400, str(problem), param="items") from None
 
 
-async def _append(service: Service, owner: str, conversation: str, entries: list[Entry]) -> Sequence[Entry]:
+async def _append(
+    service: Service, owner: str, conversation: str, entries: list[Entry], forms: Mapping[str, CallForm]
+) -> Sequence[Entry]:
+    """Add entries to a conversation. `forms` are those of the calls and results among them."""
     branch = AsyncBranch(service.store, owner, conversation, MAIN, KeepAll(), create=False)
     counter = counter_for("openai-chat:gpt")
     try:
-        return await append_turns(branch, lambda before: append_messages(before, entries, counter))
+        added = await append_turns(branch, lambda before: append_messages(before, entries, counter))
     except InputError as problem:
         raise ApiError(400, str(problem), param="items") from None
+    if forms:
+        meta, store = write_call_forms(forms), service.store
+        for entry in {each.turn: each.id for each in reversed(added)}.values():
+            await call_store(store, partial(store.describe, owner, conversation, meta, entry=entry))
+    return added
 
 
-async def _find_item(service: Service, caller: Caller, request: Request) -> tuple[Item, Entry]:
+async def _find_item(
+    service: Service, caller: Caller, request: Request, *, encrypted: bool = False
+) -> tuple[Item, Entry]:
     name, item = request.path_params["id"], request.path_params["item"]
     await _find(service, caller, name)
     found: tuple[Item, Entry] = await call_store(
-        service.store, lambda: find_item(service.store, caller.owner, name, item)
+        service.store, lambda: find_item(service.store, caller.owner, name, item, encrypted=encrypted)
     )
     return found
 

@@ -12,7 +12,7 @@ from longtalk.errors import InputError
 from longtalk.policies import Combine, Policy, Summarize
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
-from longtalk.service.openai.client_tools import make_functions, to_function_item
+from longtalk.service.openai.client_tools import CallForm, list_call_forms, make_functions, to_function_item
 from longtalk.service.openai.fields import ENCRYPTED, RESPONSE_FIELDS, check_fields, check_include
 from longtalk.service.openai.input_items import check_items
 from longtalk.service.openai.item_references import is_reference
@@ -130,6 +130,12 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
                 raise ApiError(400, str(problem), param=f"{where}.compact_threshold") from None
         return refuse_overflow(policy, provider) if self.truncation == "disabled" else policy
 
+    @property
+    def call_forms(self) -> dict[str, CallForm]:
+        """The forms in which the input has calls and results, if they differ from that of a function, by call id."""
+        raw = bytes(self.input)
+        return list_call_forms(json_bytes.items(raw) if raw[:1] == b"[" else ())
+
     def read_input(self) -> list[bytes]:
         """Return the input as items. References to items are still among them."""
         raw = bytes(self.input)
@@ -184,6 +190,7 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             "background": self.background,
             "conversation": {"id": self.conversation_id} if self.conversation_id else None,
             "frequency_penalty": self.frequency_penalty,
+            "include": self.include,
             "instructions": self.instructions,
             "max_output_tokens": self.max_output_tokens,
             "max_tool_calls": self.max_tool_calls,

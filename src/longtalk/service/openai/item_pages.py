@@ -14,8 +14,8 @@ from starlette.requests import Request
 
 from longtalk.service.errors import ApiError, not_found
 from longtalk.service.http import read_number
-from longtalk.service.openai.client_tools import CallForm, list_forms
-from longtalk.service.openai.fields import check_include
+from longtalk.service.openai.client_tools import CallForm, list_forms, read_call_forms
+from longtalk.service.openai.fields import ENCRYPTED, check_include
 from longtalk.service.openai.items import Item, to_items
 from longtalk.stores.base import MAIN, Store
 from longtalk.transcript.transcript import Entry
@@ -30,9 +30,12 @@ class _Turn(NamedTuple):
 
     entries: list[Entry]
     forms: Mapping[str, CallForm] | None
+    calls: Mapping[str, CallForm]
+    """The forms in which the client has sent calls and results."""
 
-    def to_items(self, stop: int | None = None) -> list[Item]:
-        return to_items(self.entries[:stop], {self.entries[0].turn: self.forms})
+    def to_items(self, stop: int | None = None, *, encrypted: bool = False) -> list[Item]:
+        forms = {self.entries[0].turn: self.forms}
+        return to_items(self.entries[:stop], forms, encrypted=encrypted, calls=self.calls)
 
 
 class PageQuery(msgspec.Struct, frozen=True):
@@ -42,18 +45,26 @@ class PageQuery(msgspec.Struct, frozen=True):
     newest_first: bool = True
     after: str | None = None
     """The id of the item before the first one of the page."""
+    encrypted: bool = False
+    """Whether reasoning items include the encrypted form."""
 
 
 def read_page_query(request: Request) -> PageQuery:
     """Return the `limit`, `order` and `after` of a request. Raises `ApiError` if one of them is invalid."""
-    query = request.query_params
-    check_include([*query.getlist("include"), *query.getlist("include[]")])
+    query, include = request.query_params, read_include(request)
     limit, order = read_number(query.get("limit", "20")) or 0, query.get("order", "desc")
     if not 1 <= limit <= 100:
         raise ApiError(400, "`limit` must be a number from 1 to 100.", param="limit")
     if order not in ("asc", "desc"):
         raise ApiError(400, "`order` must be 'asc' or 'desc'.", param="order")
-    return PageQuery(limit, order == "desc", query.get("after") or None)
+    return PageQuery(limit, order == "desc", query.get("after") or None, ENCRYPTED in include)
+
+
+def read_include(request: Request) -> list[str]:
+    """Return what the query of a request asks to include. Raises `ApiError` for what is not known."""
+    include = [*request.query_params.getlist("include"), *request.query_params.getlist("include[]")]
+    check_include(include)
+    return include
 
 
 def paginate(items: list[Item], query: PageQuery) -> Item:
@@ -70,25 +81,26 @@ def read_page(store: Store, owner: str, conversation: str, query: PageQuery) -> 
     rest: list[Item] = []
     if query.after is not None:
         found = next((turn for turn in turns if _may_have(turn.entries, query.after)), None)
-        listed = iter(_render(found, newest_first=query.newest_first) if found is not None else [])
+        listed = iter(_render(found, query) if found is not None else [])
         if all(item["id"] != query.after for item in listed):
             raise _no_such_item(query.after)
         rest = list(listed)
-    later = (item for turn in turns for item in _render(turn, newest_first=query.newest_first))
+    later = (item for turn in turns for item in _render(turn, query))
     return _make_page((item for part in (rest, later) for item in part), query)
 
 
-def find_item(store: Store, owner: str, conversation: str, name: str) -> tuple[Item, Entry]:
+def find_item(store: Store, owner: str, conversation: str, name: str, *, encrypted: bool = False) -> tuple[Item, Entry]:
     """Return an item of a conversation, and the entry that contains it.
 
-    Raises `ApiError` if the conversation has no such item.
+    `encrypted` includes the encrypted reasoning. Raises `ApiError` if the conversation has no such item.
     """
     for turn in _read_turns(store, owner, conversation, newest_first=True):
         if _may_have(turn.entries, name):
-            item = next((each for each in turn.to_items() if each["id"] == name), None)
+            item = next((each for each in turn.to_items(encrypted=encrypted) if each["id"] == name), None)
             if item is not None:
                 # The item belongs to the first entry with which it appears.
-                size = next(i for i in range(1, len(turn.entries) + 1) if item in turn.to_items(i))
+                sizes = range(1, len(turn.entries) + 1)
+                size = next(i for i in sizes if any(each["id"] == name for each in turn.to_items(i)))
                 return item, turn.entries[size - 1]
     raise not_found(f"Item {name!r}")
 
@@ -102,7 +114,7 @@ def find_items(
 
 def find_items_of(entries: Iterable[Entry], names: Collection[str]) -> dict[str, Item]:
     """Return those of some items that show these entries, by their ids."""
-    return _pick_items((_Turn(each, None) for each in _split_by_turn(list(entries))), names)
+    return _pick_items((_Turn(each, None, {}) for each in _split_by_turn(list(entries))), names)
 
 
 def _pick_items(turns: Iterable[_Turn], names: Collection[str]) -> dict[str, Item]:
@@ -126,6 +138,7 @@ def _read_turns(
     size, done, window = (head.size if head else 0), 0, _WINDOW
     kept: list[Entry] = []
     forms: dict[str, Mapping[str, CallForm]] = {}
+    calls: dict[str, dict[str, CallForm]] = {}
     while done < size:
         count = min(window, size - done)
         start = size - done - count if newest_first else done
@@ -133,8 +146,12 @@ def _read_turns(
         if len(read) < count:
             return
         for position, meta in store.metas(owner, conversation, branch, start, start + count).items():
+            name = read[position - start].turn
             if isinstance(meta.get("response"), dict):
-                forms[read[position - start].turn] = list_forms(meta["response"].get("tools", ()))
+                forms[name] = list_forms(meta["response"].get("tools", ()))
+            known = calls.setdefault(name, {})
+            # A result names no tool, so its call counts.
+            known |= {id_: form for id_, form in read_call_forms(meta).items() if form.name or id_ not in known}
         done, window = done + count, min(2 * window, _LARGEST_WINDOW)
         groups = _split_by_turn([*read, *kept] if newest_first else [*kept, *read])
         if newest_first:
@@ -142,7 +159,7 @@ def _read_turns(
         # The last turn of a window may go on in the next one.
         kept = groups.pop() if done < size else []
         for each in groups:
-            yield _Turn(each, forms.get(each[0].turn))
+            yield _Turn(each, forms.get(each[0].turn), calls.get(each[0].turn, {}))
 
 
 def _split_by_turn(entries: list[Entry]) -> list[list[Entry]]:
@@ -160,9 +177,9 @@ def _may_have(turn: list[Entry], item: str) -> bool:
     return name.rpartition("_")[0] == turn[0].turn or any(entry.id == name for entry in turn)
 
 
-def _render(turn: _Turn, *, newest_first: bool) -> list[Item]:
-    items = turn.to_items()
-    return items[::-1] if newest_first else items
+def _render(turn: _Turn, query: PageQuery) -> list[Item]:
+    items = turn.to_items(encrypted=query.encrypted)
+    return items[::-1] if query.newest_first else items
 
 
 def _make_page(listed: Iterable[Item], query: PageQuery) -> Item:

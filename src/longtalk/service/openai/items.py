@@ -7,6 +7,7 @@ id; an answer of any provider is shown as reasoning, a message and function call
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from longtalk._util import json_bytes
@@ -19,6 +20,7 @@ from longtalk.wires import WIRES
 from longtalk.wires.blocks import ReasoningBlock, TextBlock, list_blocks
 from longtalk.wires.convert import CallIdMap, convert_entry
 from longtalk.wires.entries import view_entry
+from longtalk.wires.part_ends import Citation
 from longtalk.wires.registry import find_family
 
 Item = dict[str, Any]
@@ -28,14 +30,20 @@ _OWN_TOOLS = (RECALL,)
 """Tools of the library itself, whose calls a client neither runs nor sees."""
 
 
-def make_message(id: str, text: str, status: str = "completed", refusal: str = "") -> Item:  # noqa: A002
+def make_message(id: str, block: TextBlock, status: str = "completed") -> Item:  # noqa: A002
     """Return an answer's message as an item."""
     content: list[Item] = []
-    if text or not refusal:
-        content.append({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
-    if refusal:
-        content.append({"type": "refusal", "refusal": refusal})
-    return {"id": id, "type": "message", "status": status, "role": "assistant", "content": content}
+    if block.text.strip() or not block.refusal:
+        content.append(make_text_part(block.text, block.citations))
+    if block.refusal:
+        content.append({"type": "refusal", "refusal": block.refusal})
+    item: Item = {"id": id, "type": "message", "status": status, "role": "assistant", "content": content}
+    return {**item, "phase": block.phase} if block.phase else item
+
+
+def make_text_part(text: str, citations: Sequence[Citation] = ()) -> Item:
+    """Return the text of a message as a part of its content."""
+    return {"type": "output_text", "text": text, "annotations": list(citations), "logprobs": []}
 
 
 def make_call(
@@ -86,7 +94,7 @@ def to_output_items(
     """Return the answers of a turn as items.
 
     `tools` are the client's tools by their names; calls of others are not shown. None shows all that are not the
-    library's own. `encrypted` includes the encrypted reasoning of a Responses provider.
+    library's own. `encrypted` includes the encrypted reasoning of a Responses provider, in the same items.
     """
     listed = list(entries)
     hidden, numbers, items = find_memory_calls(listed), ItemNumbers(turn), list[Item]()
@@ -103,23 +111,19 @@ def _make_answer(
     tools: Mapping[str, CallForm] | None,
     *,
     encrypted: bool = False,
+    calls: Mapping[str, CallForm] = MappingProxyType({}),
 ) -> list[Item]:
     """Return the items of one answer, in the order in which a stream shows them."""
     items: list[Item] = []
-    for block in list_blocks(entry, sealed=encrypted):
+    for block in list_blocks(entry):
         if isinstance(block, ReasoningBlock):
-            items.append(make_reasoning(numbers.take("rs"), block.text, block.sealed))
+            items.append(make_reasoning(numbers.take("rs"), block.text, block.sealed if encrypted else ""))
         elif isinstance(block, TextBlock):
-            items.append(make_message(numbers.take("msg"), block.text))
+            items.append(make_message(numbers.take("msg"), block))
         elif block.id not in hidden and is_shown(block.name, tools):
             arguments = block.arguments.decode("utf-8", "replace") or "{}"
-            form = tools.get(block.name) if tools is not None else None
+            form = calls.get(block.id) or (tools.get(block.name) if tools is not None else None)
             items.append(make_call(numbers.take("fc"), block.id, block.name, arguments, form=form))
-    refusal = view_entry(entry).refusal
-    if refusal and items and items[-1]["type"] == "message":
-        items[-1]["content"].append({"type": "refusal", "refusal": refusal})
-    elif refusal:
-        items.append(make_message(numbers.take("msg"), "", refusal=refusal))
     if items and items[-1]["type"] == "message":
         items[-1]["status"] = _STATUSES.get(entry.condition, "completed")
     return items
@@ -130,8 +134,11 @@ def is_shown(name: str, tools: Collection[str] | None) -> bool:
     return name in tools if tools is not None else name not in _OWN_TOOLS
 
 
-def to_input_item(entry: Entry) -> Item | None:
-    """Return an entry of a turn's input as an item, or None if items have no form for it (a note of the app)."""
+def to_input_item(entry: Entry, calls: Mapping[str, CallForm] = MappingProxyType({})) -> Item | None:
+    """Return an entry of a turn's input as an item, or None if items have no form for it (a note of the app).
+
+    `calls` are the forms in which the client has sent calls and results, by their ids.
+    """
     if entry.wire in WIRES and find_family(WIRES[entry.wire]) == "openai-responses":
         native = entry.native
     else:
@@ -142,6 +149,9 @@ def to_input_item(entry: Entry) -> Item | None:
     seen = view_entry(entry)
     value: Item = json_bytes.value(native) if native else {"role": "system", "content": seen.text}
     if entry.role == "tool":
+        form = calls.get(value.get("call_id", ""))
+        if form is not None and form.is_custom:
+            value["type"] = "custom_tool_call_output"
         return {**value, "id": make_entry_item_id("fco", entry.id), "status": "completed"}
     content = value.get("content")
     if isinstance(content, str):
@@ -162,8 +172,17 @@ def drop_id(item: bytes) -> bytes:
     return json_bytes.build({name: value for name, value in fields.items() if name != "id"}) if "id" in fields else item
 
 
-def to_items(entries: Sequence[Entry], tools: Mapping[str, Mapping[str, CallForm] | None]) -> list[Item]:
-    """Return all items of a conversation, oldest first. `tools` has the client's functions of each turn, by its id."""
+def to_items(
+    entries: Sequence[Entry],
+    tools: Mapping[str, Mapping[str, CallForm] | None],
+    *,
+    encrypted: bool = False,
+    calls: Mapping[str, CallForm] = MappingProxyType({}),
+) -> list[Item]:
+    """Return all items of a conversation, oldest first. `tools` has the client's functions of each turn, by its id.
+
+    `encrypted` includes the encrypted reasoning. `calls` are the forms in which the client has sent calls and results.
+    """
     items: list[Item] = []
     start = 0
     hidden = find_memory_calls(entries)
@@ -174,8 +193,8 @@ def to_items(entries: Sequence[Entry], tools: Mapping[str, Mapping[str, CallForm
         for i in range(start, stop):
             entry, calls_hidden = entries[i], hidden.get(i, frozenset())
             if entry.role == "assistant":
-                items += _make_answer(entry, numbers, calls_hidden, forms)
-            elif not is_hidden(entry, calls_hidden) and (item := to_input_item(entry)) is not None:
+                items += _make_answer(entry, numbers, calls_hidden, forms, encrypted=encrypted, calls=calls)
+            elif not is_hidden(entry, calls_hidden) and (item := to_input_item(entry, calls)) is not None:
                 items.append(item)
         start = stop
     return items

@@ -128,9 +128,10 @@ async def _take_over(service: Service, parked: ParkedResponse) -> None:
             return None
         begun = None
         if stored is not None and run.events:
-            begun = _read_log(run.events, stored.turn.id)
+            encrypted = stored.is_encrypted
+            begun = _read_log(run.events, stored.turn.id, encrypted=encrypted)
             # A turn that was complete is streamed again as a whole.
-            saved = [] if stored.turn.status == "complete" else stored.to_output_items()
+            saved = [] if stored.turn.status == "complete" else stored.to_output_items(encrypted=encrypted)
             run.emit(*begun.resume(run.events, saved))
         try:
             given = msgspec.json.decode(parked.body, type=CreateResponse)
@@ -162,7 +163,7 @@ def _end_events(sent: Sequence[bytes], status: str, error: ApiError | None) -> l
     return made + events.end(status, error=error)
 
 
-def _read_log(sent: Sequence[bytes], turn: str) -> ResponseEvents:
+def _read_log(sent: Sequence[bytes], turn: str, *, encrypted: bool = False) -> ResponseEvents:
     """Return a renderer of the response that a log begins with."""
     response = msgspec.json.decode(sent[0])["response"]
     return ResponseEvents(
@@ -172,4 +173,5 @@ def _read_log(sent: Sequence[bytes], turn: str) -> ResponseEvents:
         echo=response,
         tools=list_forms(response["tools"]),
         created=response["created_at"] * 1000,
+        encrypted=encrypted,
     )

@@ -7,15 +7,26 @@ from typing import Any
 
 import msgspec
 
-from longtalk.events import Reasoning, Text, ToolCall, ToolCallDelta
+from longtalk.events import PartEnd, Reasoning, Text, ToolCall, ToolCallDelta
 from longtalk.service.errors import ApiError
 from longtalk.service.openai.client_tools import CallForm, read_custom_input
-from longtalk.service.openai.items import Item, ItemNumbers, is_shown, make_call, make_message, make_reasoning
+from longtalk.service.openai.items import (
+    Item,
+    ItemNumbers,
+    is_shown,
+    make_call,
+    make_message,
+    make_reasoning,
+    make_text_part,
+)
 from longtalk.service.openai.response_object import make_response
 from longtalk.usage import Usage
+from longtalk.wires.blocks import TextBlock
+from longtalk.wires.part_ends import Citation, shift
 
 _encoder = msgspec.json.Encoder()
 _PIECES = ("response.output_text.delta", "response.reasoning_summary_text.delta")
+_EMPTY = TextBlock("")
 _DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,%b%b,"logprobs":[]}'
 
 
@@ -31,6 +42,7 @@ class ResponseEvents:
         echo: Mapping[str, Any],
         tools: Mapping[str, CallForm],
         created: int,
+        encrypted: bool = False,
     ) -> None:
         self.id = id
         self.output: list[Item] = []
@@ -38,6 +50,8 @@ class ResponseEvents:
         self._echo = echo
         self._tools = tools
         self._created = created
+        self._encrypted = encrypted
+        """Whether reasoning items include the encrypted form."""
         self._numbers = ItemNumbers(turn)
         self._sequence = 0
         self._open: Item | None = None
@@ -45,6 +59,14 @@ class ResponseEvents:
         self._text: list[str] = []
         self._blank = ""
         """White space that belongs to a message only if more text follows."""
+        self._citations: list[Citation] = []
+        """The citations in the message that is being streamed."""
+        self._refusal = ""
+        """The refusal at the end of the message that is being streamed."""
+        self._refuses = False
+        """Whether the provider has sent a refusal before the end of its answer."""
+        self._has_ended_part = False
+        """Whether the provider has ended the message that is being streamed, so that more text is another message."""
         self._delta = b""
         """What all pieces of the message that is being streamed have in common."""
         self._calls: dict[int, Item] = {}
@@ -109,6 +131,8 @@ class ResponseEvents:
             return self._add_text(event.text)
         if type(event) is Reasoning:
             return self._add_reasoning(event.text)
+        if type(event) is PartEnd:
+            return self._end_part(event)
         if type(event) is ToolCallDelta:
             return self._add_call_piece(event) if is_shown(event.name, self._tools) else self.close()
         if type(event) is ToolCall:
@@ -125,14 +149,21 @@ class ResponseEvents:
         reason: str | None = None,
         refusal: str = "",
         completed: int | None = None,
+        output: Sequence[Item] | None = None,
     ) -> list[bytes]:
-        """Return the last events. `status` is that of the response, `completed` the time when it was completed."""
+        """Return the last events. `status` is that of the response, `completed` the time when it was completed.
+
+        `output` are the items as they are stored, if that is known: what was cut off may not be.
+        """
         self.has_ended = True
         cut = "completed" if status == "completed" else "incomplete"
-        events = self._add_refusal(refusal, cut) if refusal else self.close(cut)
+        events = self._add_refusal(refusal) if refusal and not self._refuses else []
+        events += self.close(cut)
         for index in list(self._calls):
             # The answer ended inside this call, which is therefore none.
             self.output.remove(self._calls.pop(index))
+        if output is not None:
+            self.output = list(output)
         response = self.make(status, usage=usage, error=error, reason=reason, completed=completed)
         kind = (
             "failed" if status == "failed" else "incomplete" if status in ("incomplete", "cancelled") else "completed"
@@ -156,20 +187,17 @@ class ResponseEvents:
 
     def _add_text(self, text: str) -> list[bytes]:
         events: list[bytes] = []
-        if self._open is None or self._open["type"] != "message":
+        if self._open is None or self._open["type"] != "message" or self._has_ended_part:
+            events = self.close() if self._has_ended_part else []
             text = self._blank + text
             if not text.strip():
                 self._blank = text
-                return []
-            events = self.close()
-            item = make_message(self._numbers.take("msg"), "", "in_progress")
-            part = item["content"][0]
-            events.append(self._add_item({**item, "content": []}))
-            item = self._open = self.output[-1]
-            events.append(self._event("response.content_part.added", **self._place(item), content_index=0, part=part))
+                return events
+            events += self._open_message()
+            place = {**self._place(self.output[-1]), "content_index": 0}
+            events.append(self._event("response.content_part.added", **place, part=make_text_part("")))
             # Nearly all events are like the next one. To put them together takes a quarter of the time.
-            place = _encoder.encode({**self._place(item), "content_index": 0, "delta": ""})
-            self._delta = place[1:-3]
+            self._delta = _encoder.encode({**place, "delta": ""})[1:-3]
         self._text.append(text)
         events.append(_DELTA % (self._sequence, self._delta, _encoder.encode(text)))
         self._sequence += 1
@@ -193,29 +221,63 @@ class ResponseEvents:
         events.append(self._event("response.reasoning_summary_text.delta", **place, summary_index=0, delta=text))
         return events
 
-    def _add_refusal(self, refusal: str, status: str) -> list[bytes]:
-        """Return the events of a refusal, which is part of the last message, and those that end the message."""
-        events: list[bytes] = []
-        item = self._open
-        if item is None or item["type"] != "message":
-            events += self.close()
-            item = make_message(self._numbers.take("msg"), "", "in_progress")
-            events.append(self._add_item({**item, "content": []}))
-            item = self.output[-1]
-        else:
-            events += self._close_text(item)
-            self._open, self._text = None, []
-        part = {"type": "refusal", "refusal": refusal}
-        place = {**self._place(item), "content_index": len(item["content"])}
-        item |= {"content": [*item["content"], part], "status": status}
-        return [
-            *events,
-            self._event("response.content_part.added", **place, part={**part, "refusal": ""}),
-            self._event("response.refusal.delta", **place, delta=refusal),
-            self._event("response.refusal.done", **place, refusal=refusal),
-            self._event("response.content_part.done", **place, part=part),
-            self._event("response.output_item.done", output_index=place["output_index"], item=item),
-        ]
+    def _end_part(self, end: PartEnd) -> list[bytes]:
+        """Return the events for the end of a part of the answer.
+
+        A message is closed by what follows it: it is incomplete if that is the end of an answer that was cut off.
+        """
+        if end.kind == "reasoning":
+            return self._end_reasoning(end)
+        events = self.close() if self._has_ended_part else []
+        if end.is_item and not self._text:
+            events += self._add_text(end.text)
+        if end.is_item and end.refusal:
+            self._refuses = True
+            events += self._add_refusal(end.refusal)
+        if self._open is None or self._open["type"] != "message":
+            self._blank = "" if end.is_item else self._blank
+            return events
+        if end.phase:
+            self._open["phase"] = end.phase
+        self._has_ended_part = end.is_item
+        return events + self._add_citations(end)
+
+    def _end_reasoning(self, end: PartEnd) -> list[bytes]:
+        is_open = self._open is not None and self._open["type"] == "reasoning"
+        events = [] if is_open else self.close() + self._add_reasoning(end.text)
+        if self._open is None:
+            events.append(self._add_item(make_reasoning(self._numbers.take("rs"), "")))
+            self._open = self.output[-1]
+        if end.sealed and self._encrypted:
+            self._open["encrypted_content"] = end.sealed
+        return events + self.close()
+
+    def _add_citations(self, end: PartEnd) -> list[bytes]:
+        """Return the events for citations in the text that ends now."""
+        assert self._open is not None  # noqa: S101
+        place = {**self._place(self._open), "content_index": 0}
+        start = max(0, sum(map(len, self._text)) - len(end.text))
+        events = []
+        for each in shift(end.citations, start):
+            index = len(self._citations)
+            self._citations.append(each)
+            kind = "response.output_text.annotation.added"
+            events.append(self._event(kind, **place, annotation_index=index, annotation=each))
+        return events
+
+    def _open_message(self) -> list[bytes]:
+        """Return the events with which a message begins."""
+        events = self.close()
+        events.append(self._add_item({**make_message(self._numbers.take("msg"), _EMPTY, "in_progress"), "content": []}))
+        self._open = self.output[-1]
+        return events
+
+    def _add_refusal(self, refusal: str) -> list[bytes]:
+        """Add a refusal to the message, or to a new one. Its events are sent when the message is closed."""
+        is_open = self._open is not None and self._open["type"] == "message"
+        events = [] if is_open else self._open_message()
+        self._refusal = refusal
+        return events
 
     def _add_call_piece(self, piece: ToolCallDelta) -> list[bytes]:
         events = self.close()
@@ -267,34 +329,58 @@ class ResponseEvents:
 
     def close(self, status: str = "completed") -> list[bytes]:
         """Return the events that end the message or the reasoning that is being streamed."""
-        item, text = self._open, "".join(self._text)
-        self._blank = ""
+        item = self._open
+        self._blank, self._has_ended_part = "", False
         if item is None:
             return []
-        place = self._place(item)
         if item["type"] == "message":
-            events = self._close_text(item)
+            events = [*self._close_text(item), *self._close_refusal(item)]
             item["status"] = status
         elif item["type"] != "reasoning":
             # A call that a process has begun to stream before it died.
             item["status"] = status
             events = []
         else:
-            summary = {"type": "summary_text", "text": text}
-            item["summary"] = [summary]
-            events = [
-                self._event("response.reasoning_summary_text.done", **place, summary_index=0, text=text),
-                self._event("response.reasoning_summary_part.done", **place, summary_index=0, part=summary),
-            ]
+            events = self._close_summary(item)
         self._open, self._text = None, []
-        return [*events, self._event("response.output_item.done", output_index=place["output_index"], item=item)]
+        index = self._place(item)["output_index"]
+        return [*events, self._event("response.output_item.done", output_index=index, item=item)]
+
+    def _close_summary(self, item: Item) -> list[bytes]:
+        """Return the events that end the text of reasoning, if it has one."""
+        if not self._text:
+            return []
+        text, place = "".join(self._text), {**self._place(item), "summary_index": 0}
+        summary = {"type": "summary_text", "text": text}
+        item["summary"] = [summary]
+        return [
+            self._event("response.reasoning_summary_text.done", **place, text=text),
+            self._event("response.reasoning_summary_part.done", **place, part=summary),
+        ]
 
     def _close_text(self, item: Item) -> list[bytes]:
         """Return the events that end the text of a message that is being streamed."""
+        if not self._text:
+            return []
         text, place = "".join(self._text), {**self._place(item), "content_index": 0}
-        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-        item["content"] = [part]
+        part = make_text_part(text, self._citations)
+        item["content"], self._citations = [part], []
         return [
             self._event("response.output_text.done", **place, text=text, logprobs=[]),
+            self._event("response.content_part.done", **place, part=part),
+        ]
+
+    def _close_refusal(self, item: Item) -> list[bytes]:
+        """Return the events of a refusal at the end of a message."""
+        refusal, self._refusal = self._refusal, ""
+        if not refusal:
+            return []
+        part = {"type": "refusal", "refusal": refusal}
+        place = {**self._place(item), "content_index": len(item["content"])}
+        item["content"] = [*item["content"], part]
+        return [
+            self._event("response.content_part.added", **place, part={**part, "refusal": ""}),
+            self._event("response.refusal.delta", **place, delta=refusal),
+            self._event("response.refusal.done", **place, refusal=refusal),
             self._event("response.content_part.done", **place, part=part),
         ]

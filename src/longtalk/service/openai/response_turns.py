@@ -15,17 +15,17 @@ from longtalk.reply import TurnReply
 from longtalk.service.access import Caller
 from longtalk.service.errors import ApiError, from_error
 from longtalk.service.ids import ResponseId, new_conversation_id, new_key, parse_response_id
-from longtalk.service.openai.client_tools import list_forms
+from longtalk.service.openai.client_tools import CallForm, list_forms, write_call_forms
 from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.openai.item_pages import find_items, find_items_of
 from longtalk.service.openai.item_references import is_reference, replace_references
 from longtalk.service.openai.items import Item, to_output_items
 from longtalk.service.openai.response_events import ResponseEvents
 from longtalk.service.openai.response_object import find_status, make_response
-from longtalk.service.openai.stored_responses import find_response
+from longtalk.service.openai.stored_responses import HISTORY, find_response
 from longtalk.service.run import Run, RunName
 from longtalk.service.service import Service
-from longtalk.service.turns import TurnOrder, name_results, read_state
+from longtalk.service.turns import TurnOrder, count_history, name_results, read_state
 from longtalk.state import codec
 from longtalk.turn.stream import AsyncStream
 from longtalk.wires import NAMES
@@ -95,7 +95,7 @@ async def make_order(service: Service, caller: Caller, given: CreateResponse, ta
     messages = await _resolve_references(service, caller, messages, target, state)
     if not messages and state is None and target.is_new:
         raise ApiError(400, "`input` is empty: send text or items.", param="input", code="invalid_value")
-    return TurnOrder(
+    order = TurnOrder(
         owner=caller.owner,
         model=model,
         wire="openai-responses",
@@ -110,8 +110,11 @@ async def make_order(service: Service, caller: Caller, given: CreateResponse, ta
         state=state,
         after=target.after,
         key=target.id.key,
-        meta={"response": {**given.to_echo(), "model": model.name}},
     )
+    response = {**given.to_echo(), "model": model.name}
+    if target.is_stored and (count := count_history(order)):
+        response[HISTORY] = count
+    return msgspec.structs.replace(order, meta={"response": response, **write_call_forms(given.call_forms)})
 
 
 async def _split_compaction(
@@ -206,7 +209,8 @@ async def _play(
     model, tools = order.model.name, list_forms(echo.get("tools", ()))
 
     def begin(turn: str, at: int) -> ResponseEvents:
-        made = ResponseEvents(id_, turn, model=model, echo=echo, tools=tools, created=at)
+        encrypted = given.wants_encrypted
+        made = ResponseEvents(id_, turn, model=model, echo=echo, tools=tools, created=at, encrypted=encrypted)
         run.emit(*made.begin(queued=bool(given.background)))
         return made
 
@@ -225,7 +229,8 @@ async def _play(
         if events is None:
             raise
         error = from_error(problem)
-        run.emit(*events.end("failed", error=error, usage=_read_usage(stream)))
+        said = _list_output(stream.reply, given, tools)
+        run.emit(*events.end("failed", error=error, usage=_read_usage(stream), output=said))
         raise
     reply: TurnReply = stream.reply
     if events is None:
@@ -236,18 +241,23 @@ async def _play(
         on_reply(reply)
     turn = reply._draft.turn
     completed = turn.ended if status == "completed" else None
-    run.emit(*events.end(status, usage=reply.usage, reason=reason, refusal=refusal, completed=completed))
+    output = _list_output(reply, given, tools)
+    run.emit(*events.end(status, usage=reply.usage, reason=reason, refusal=refusal, completed=completed, output=output))
     return make_response(
         id_,
         model=model,
         created=turn.started,
         echo=echo,
         status=status,
-        output=to_output_items(reply.entries, reply.turn_id, tools=tools, encrypted=given.wants_encrypted),
+        output=output,
         usage=reply.usage,
         reason=reason,
         completed=completed,
     )
+
+
+def _list_output(reply: TurnReply, given: CreateResponse, tools: Mapping[str, CallForm]) -> list[Item]:
+    return to_output_items(reply.entries, reply.turn_id, tools=tools, encrypted=given.wants_encrypted)
 
 
 def _read_usage(stream: AsyncStream[Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 from starlette.requests import Request
@@ -15,8 +15,8 @@ from longtalk.service.http import DONE, EventStream, decode, json_response, read
 from longtalk.service.idempotency import Claim, Idempotency
 from longtalk.service.ids import ResponseId, parse_response_id
 from longtalk.service.openai.create_response import CreateResponse
-from longtalk.service.openai.fields import ENCRYPTED, check_include
-from longtalk.service.openai.item_pages import paginate, read_page_query
+from longtalk.service.openai.fields import ENCRYPTED
+from longtalk.service.openai.item_pages import paginate, read_include, read_page_query
 from longtalk.service.openai.items import Item
 from longtalk.service.openai.recovery import cancel_dead, park, read_interrupted, recover
 from longtalk.service.openai.response_turns import find_target, start_run
@@ -74,8 +74,7 @@ async def retrieve(service: Service, caller: Caller, request: Request) -> Respon
     """Return a response, or with `stream=true` its events after the number `starting_after`."""
     found = _parse_id(request)
     name, query = RunName(caller.owner, str(found)), request.query_params
-    include = [*query.getlist("include"), *query.getlist("include[]")]
-    check_include(include)
+    include = read_include(request)
     if query.get("stream", "false") not in ("true", "false"):
         raise ApiError(400, "`stream` must be true or false.", param="stream", code="invalid_value")
     if query.get("stream") == "true":
@@ -85,7 +84,9 @@ async def retrieve(service: Service, caller: Caller, request: Request) -> Respon
             raise ApiError(400, "`starting_after` must be a number.", param="starting_after")
         if not await service.runs.has_events(name):
             stored = await _find_stored(service, caller, found)
-            return EventStream(_replay(stored, after, await read_interrupted(service, name, stored)))
+            dead = await read_interrupted(service, name, stored) is not None
+            events = stored.to_events(interrupted=dead, encrypted=stored.is_encrypted or ENCRYPTED in include)
+            return EventStream(_replay(events, after))
         return EventStream(_stream(service, name, after))
     stored_or_none = await find_response(service.store, caller.owner, found)
     if stored_or_none is None:
@@ -160,9 +161,9 @@ def to_sse(event: bytes) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind, event)
 
 
-async def _replay(stored: StoredResponse, after: int, interrupted: Item | None) -> AsyncIterator[bytes]:
+async def _replay(events: Sequence[bytes], after: int) -> AsyncIterator[bytes]:
     """Yield the events of a response that has ended, made again from the transcript."""
-    for number, event in enumerate(stored.to_events(interrupted=interrupted is not None)):
+    for number, event in enumerate(events):
         if number > after:
             yield to_sse(event)
     yield DONE

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
 from longtalk._util.concurrency import call_store
-from longtalk.events import Reasoning, Text, ToolCall
+from longtalk.events import PartEnd, ToolCall
 from longtalk.service.errors import ApiError
 from longtalk.service.ids import ResponseId, is_chain
-from longtalk.service.openai.client_tools import CallForm, list_forms
-from longtalk.service.openai.items import Item, to_input_item, to_output_items
+from longtalk.service.openai.client_tools import CallForm, list_forms, read_call_forms
+from longtalk.service.openai.fields import ENCRYPTED
+from longtalk.service.openai.items import Item, to_input_item, to_items, to_output_items
 from longtalk.service.openai.response_events import ResponseEvents
 from longtalk.service.openai.response_object import find_status, make_response
 from longtalk.stores.base import KeyedTurn, Store
@@ -21,6 +22,8 @@ from longtalk.wires import WIRES
 
 _STEP = 32
 _DELETED = "deleted"
+HISTORY = "history"
+"""Where the number of entries is stored that the request has added before its turn."""
 
 
 class StoredResponse:
@@ -33,11 +36,13 @@ class StoredResponse:
         entries: list[Entry],
         meta: Mapping[str, Any],
         entry_meta: dict[str, Any],
+        history: Sequence[Entry] = (),
     ) -> None:
         self.id = id
         self.turn: Turn = keyed.turn
         self.branch = keyed.branch
         self._entries = entries
+        self._history = history
         self._echo = dict(meta)
         self._entry_meta = entry_meta
         self._model = str(self._echo.pop("model", keyed.turn.model))
@@ -48,6 +53,11 @@ class StoredResponse:
         answers = [entry for entry in self._entries if entry.role == "assistant"]
         wire = WIRES[answers[-1].wire] if answers and answers[-1].wire in WIRES else WIRES["openai-chat"]
         return sum(map(wire.read_usage, self.turn.usage), Usage())
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the request has asked for encrypted reasoning."""
+        return ENCRYPTED in self._echo.get("include", ())
 
     @property
     def _tools(self) -> dict[str, CallForm]:
@@ -79,8 +89,8 @@ class StoredResponse:
             completed=self.turn.ended if status == "completed" else None,
         )
 
-    def to_events(self, *, interrupted: bool = False) -> list[bytes]:
-        """Return the events of the response, with each text in one piece. `interrupted` is as for `to_object`."""
+    def to_events(self, *, interrupted: bool = False, encrypted: bool = False) -> list[bytes]:
+        """Return the events of the response, with each text in one piece. The arguments are as for `to_object`."""
         events = ResponseEvents(
             str(self.id),
             self.turn.id,
@@ -88,18 +98,22 @@ class StoredResponse:
             echo=self._echo,
             tools=self._tools,
             created=self.turn.started,
+            encrypted=encrypted,
         )
-        made, refusal = events.begin(), ""
+        made = events.begin(queued=bool(self._echo.get("background")))
         plain = {name: CallForm(name) for name in self._tools}
-        for item in to_output_items(self._entries, self.turn.id, tools=plain):
+        for item in to_output_items(self._entries, self.turn.id, tools=plain, encrypted=encrypted):
             # Neighbours of the same kind, from two answers, stay two items.
             made += events.close()
             if item["type"] == "reasoning":
-                made += events.feed(Reasoning("".join(part["text"] for part in item["summary"])))
+                text = "".join(part["text"] for part in item["summary"])
+                made += events.feed(PartEnd("reasoning", text, sealed=item.get("encrypted_content", "")))
             elif item["type"] == "message":
                 refusal = "".join(part.get("refusal", "") for part in item["content"])
                 text = "".join(part.get("text", "") for part in item["content"])
-                made += events.feed(Text(text)) if text else []
+                found = [each for part in item["content"] for each in part.get("annotations", ())]
+                phase = item.get("phase", "")
+                made += events.feed(PartEnd("message", text, phase=phase, refusal=refusal, citations=tuple(found)))
             elif item["type"] == "function_call":
                 made += events.feed(ToolCall(item["call_id"], item["name"], item["arguments"].encode()))
         status, reason = ("failed", None) if interrupted else find_status(self.turn)
@@ -108,7 +122,6 @@ class StoredResponse:
             status,
             usage=self.usage if self.turn.usage else None,
             reason=reason,
-            refusal=refusal,
             error=error if status == "failed" else None,
             completed=self.turn.ended if status == "completed" else None,
         )
@@ -116,7 +129,10 @@ class StoredResponse:
     def to_input_items(self) -> list[Item]:
         """Return the items that the request contained, oldest first."""
         said = takewhile(lambda entry: entry.role != "assistant", self._entries)
-        return [item for entry in said if (item := to_input_item(entry)) is not None]
+        calls = read_call_forms(self._entry_meta)
+        return to_items(self._history, {}, calls=calls) + [
+            item for entry in said if (item := to_input_item(entry, calls)) is not None
+        ]
 
     async def delete(self, store: Store, owner: str) -> None:
         """Delete the response. Its turn is deleted with its chain, after the last response of the chain."""
@@ -155,6 +171,11 @@ def _read_response(store: Store, owner: str, id: ResponseId) -> StoredResponse |
     given = meta.get("response")
     if not isinstance(given, dict) or given.get(_DELETED):
         return None
+    count = given.get(HISTORY, 0)
+    history: Sequence[Entry] = ()
+    if count:
+        start = max(0, keyed.position - count)
+        history = store.read(owner, id.conversation, keyed.branch, start, keyed.position).entries()
     entries: list[Entry] = []
     while True:
         start = keyed.position + len(entries)
@@ -162,4 +183,4 @@ def _read_response(store: Store, owner: str, id: ResponseId) -> StoredResponse |
         new = list(takewhile(lambda entry: entry.turn == keyed.turn.id, pack.entries()))
         entries += new
         if len(new) < _STEP:
-            return StoredResponse(id, keyed, entries, given, meta)
+            return StoredResponse(id, keyed, entries, given, meta, history)

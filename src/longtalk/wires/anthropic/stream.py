@@ -15,6 +15,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.wires.deltas import Deltas
 from longtalk.wires.native import BACKSLASH, decode_piece, drop_half_character
+from longtalk.wires.part_ends import read_anthropic_text
 from longtalk.wires.protocol import Answer, ReportedError
 
 _JOINED = ("text", "thinking", "data")
@@ -147,8 +148,12 @@ class AnthropicAccumulator:
         return text
 
     def _end_block(self, index: int) -> str:
-        if index in self._blocks:
-            self._blocks[index].complete = True
+        block = self._blocks.get(index)
+        if block is not None:
+            block.complete = True
+            if "citations" in block.members and block.is_text():
+                end = read_anthropic_text(json_bytes.value(block.to_json(cut=False) or b"{}"))
+                self.deltas.new += [end] if end.citations else []
         held, self._held = self._held, b""
         return json_bytes.text(b'"%s"' % held) or ""
 

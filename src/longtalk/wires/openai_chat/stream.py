@@ -16,6 +16,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.wires.deltas import Deltas
 from longtalk.wires.native import BACKSLASH, array_objects, decode_piece, drop_half_character, object_fields
+from longtalk.wires.part_ends import read_chat_message
 from longtalk.wires.protocol import Answer, ReportedError
 
 _TEXT = "text"
@@ -145,7 +146,7 @@ class ChatAccumulator:
         if not data.strip():
             return ""
         choices = self._read_chunk(data)
-        text = ""
+        text, had_ended = "", self.done
         for index, reason, delta, others in choices:
             if index:
                 continue
@@ -159,7 +160,19 @@ class ChatAccumulator:
             self._message.merge({key: bytes(value) for key, value in delta.items()})
             if content is None or len(delta) > 1:
                 self._collect_deltas(delta)
+        if self.done and not had_ended:
+            self._end_text()
         return text
+
+    def _end_text(self) -> None:
+        """Add the end of the text if the message has citations."""
+        if self._message.member("annotations") is not None:
+            members = self._message.members()
+            content = members.get("content", b"null")
+            text = join_text_parts(content) if content[:1] == b"[" else json_bytes.text(content)
+            end = read_chat_message(json_bytes.value(json_bytes.build(members)), text or "")
+            if end.citations:
+                self.deltas.new.append(end)
 
     def _collect_deltas(self, delta: Mapping[str, Any]) -> None:
         """Collect the pieces of reasoning and of tool calls in a delta that was merged."""

@@ -15,6 +15,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.wires.deltas import Deltas
 from longtalk.wires.native import BACKSLASH, array_objects, decode_piece, drop_half_character
+from longtalk.wires.part_ends import read_item
 from longtalk.wires.protocol import Answer, ReportedError
 
 _PRELUDE = ("response.created", "response.in_progress", "response.queued")
@@ -22,6 +23,7 @@ _TEXTS = {"response.output_text.delta": "text", "response.refusal.delta": "refus
 _REASONING = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
 _CALL = "response.function_call_arguments.delta"
 _REASONING_PARTS = ("response.reasoning_summary_part.added", "response.content_part.added")
+_SAID = (b'"message"', b'"reasoning"')
 _PARTS = {"text": b'"output_text"', "refusal": b'"refusal"'}
 _ENDS = ("response.completed", "response.incomplete")
 _KNOWN = (
@@ -167,6 +169,9 @@ class ResponsesAccumulator:
         fields = json_bytes.fields(item)
         streamed = self._open.pop(index, None)
         self._items[index] = item
+        end = read_item(json_bytes.value(item)) if fields.get("type") in _SAID else None
+        if end is not None:
+            self.deltas.new.append(end)
         # Some servers send a text only when it is complete.
         was_streamed = streamed is not None and streamed.texts
         is_new = fields.get("type") == b'"message"' and not was_streamed
