@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import msgspec
 
 from longtalk._util import user_dirs
-from longtalk._util.private_files import make_private_folder
+from longtalk._util.file_locks import change_file
 from longtalk.errors import InputError
 from longtalk.providers.registry import PROVIDERS
 
@@ -25,8 +24,6 @@ _log = logging.getLogger("longtalk")
 
 ENVIRONMENT = "LONGTALK_"
 """The prefix of environment variables that override settings: `LONGTALK_STORE`, `LONGTALK_PORT` and so on."""
-
-_storing = threading.Lock()
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -214,18 +211,15 @@ def store_credential(provider: str, key: str) -> Path:
     """
     check_credential(provider, key)
     path = get_credentials_path()
-    with _storing:
+
+    def change() -> str:
         values = load_credentials()
         values.pop(provider, None)
         if key:
             values[provider] = key
-        make_private_folder(path.parent)
-        text = "".join(f"{_quote(name)} = {_quote(value)}\n" for name, value in sorted(values.items()))
-        new = path.with_suffix(".new")
-        new.unlink(missing_ok=True)
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-        new.replace(path)
+        return "".join(f"{_quote(name)} = {_quote(value)}\n" for name, value in sorted(values.items()))
+
+    change_file(path, change, mode=0o600)
     return path
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from longtalk._util.private_files import make_private_folder
+from longtalk._util.file_locks import change_file
 from longtalk.errors import InputError
 from longtalk.service.settings import ModelSettings, Settings, get_settings_path
 
@@ -23,27 +23,30 @@ def set_setting(name: str, value: str) -> Path:
     if fields.get(name) not in (str, int, bool):
         known = ", ".join(key for key, kind in fields.items() if kind in (str, int, bool))
         raise InputError(f"There is no setting {name!r} that a command can change. These can be changed: {known}.")
-    path = get_settings_path()
-    text = _read(path)
-    first = _TABLE.search(text)
-    end = first.start() if first else len(text)
-    top = _remove_line(text[:end], name)
-    if value:
-        try:
-            typed: Any = msgspec.convert(value, fields[name], strict=False)
-        except msgspec.ValidationError:
-            raise InputError(f"{value!r} is not a valid value for the setting {name!r}.") from None
-        top = f"{top.rstrip()}\n{name} = {_write(typed)}\n".lstrip() + ("\n" if first else "")
-    _store(path, top + text[end:])
-    return path
+    try:
+        typed: Any = msgspec.convert(value, fields[name], strict=False) if value else None
+    except msgspec.ValidationError:
+        raise InputError(f"{value!r} is not a valid value for the setting {name!r}.") from None
+
+    def change(text: str) -> str:
+        first = _TABLE.search(text)
+        end = first.start() if first else len(text)
+        top = _remove_line(text[:end], name)
+        if value:
+            top = f"{top.rstrip()}\n{name} = {_write(typed)}\n".lstrip() + ("\n" if first else "")
+        return top + text[end:]
+
+    return _change(change)
 
 
 def set_alias(name: str, model: ModelSettings | None) -> Path:
     """Give a model a name in the settings file, or remove the name if `model` is None. Return the path of the file."""
     if not name or ":" in name or not name.isprintable():
         raise InputError(f"{name!r} can't be the name of a model: use letters and digits, without a colon.")
-    path = get_settings_path()
-    text = _read(path)
+    return _change(lambda text: _change_alias(text, name, model))
+
+
+def _change_alias(text: str, name: str, model: ModelSettings | None) -> str:
     start = rf"^[ \t]*\[models\.(?:{re.escape(name)}|{re.escape(_write(name))})"
     found = re.search(start + r"\][^\n]*\n?", text, re.MULTILINE)
     if found:
@@ -54,15 +57,14 @@ def set_alias(name: str, model: ModelSettings | None) -> Path:
     tables = re.search(start + r"\.([^\]\n]+)\]", text, re.MULTILINE)
     if model is None and tables:
         raise InputError(
-            f"The model {name!r} also has the table [models.{name}.{tables[1]}] in {path}: remove it there first. "
-            "Nothing was changed."
+            f"The model {name!r} also has the table [models.{name}.{tables[1]}] in {get_settings_path()}: remove it "
+            "there first. Nothing was changed."
         )
     if model is not None:
         values = {key: value for key, value in msgspec.to_builtins(model).items() if value}
         lines = "".join(f"{key} = {_write(value)}\n" for key, value in values.items())
         text = f"{text.rstrip()}\n\n[models.{_write(name)}]\n{lines}".lstrip()
-    _store(path, text)
-    return path
+    return text
 
 
 def _read(path: Path) -> str:
@@ -85,15 +87,17 @@ def _write(value: Any) -> str:
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
 
 
-def _store(path: Path, text: str) -> None:
-    """Replace the file, if the new text is valid."""
-    try:
-        msgspec.convert(tomllib.loads(text), Settings, strict=False)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as problem:
-        raise InputError(f"The settings in {path} would not be valid: {problem}. Nothing was changed.") from None
-    make_private_folder(path.parent)
-    new = path.with_suffix(".new")
-    new.write_text(text, "utf-8")
-    if path.exists():
-        os.chmod(new, path.stat().st_mode & 0o777)
-    new.replace(path)
+def _change(change: Callable[[str], str]) -> Path:
+    """Replace the text of the settings file by `change(text)`, if that is valid."""
+    path = get_settings_path()
+
+    def read_and_change() -> str:
+        text = change(_read(path))
+        try:
+            msgspec.convert(tomllib.loads(text), Settings, strict=False)
+        except (tomllib.TOMLDecodeError, msgspec.ValidationError) as problem:
+            raise InputError(f"The settings in {path} would not be valid: {problem}. Nothing was changed.") from None
+        return text
+
+    change_file(path, read_and_change, mode=0o666)
+    return path

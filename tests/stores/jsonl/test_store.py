@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longtalk._util import file_locks
 from longtalk.stores import in_memory
 from longtalk.stores.base import MAIN, Commit, HeadMoved, KeyedRequest, Store
 from longtalk.stores.jsonl import folder
@@ -827,7 +828,7 @@ def test_ctrl_c_anywhere_releases_the_lock_although_a_copy_of_the_process_was_ma
 ):
     fcntl = pytest.importorskip("fcntl")
     children: list[int] = []
-    lock = folder._lock_file
+    lock = file_locks.lock_file
 
     def lock_and_fork(file: int) -> None:
         lock(file)
@@ -856,7 +857,7 @@ def test_ctrl_c_anywhere_releases_the_lock_although_a_copy_of_the_process_was_ma
             assert not is_locked(file.fileno())
 
     ConversationDriver(JSONL(tmp_path), "ann", "talk").say("one")
-    monkeypatch.setattr(folder, "_lock_file", lock_and_fork)
+    monkeypatch.setattr(folder, "lock_file", lock_and_fork)
     struck, stopped = Interrupts(Path(folder.__file__)), True
     try:
         while stopped:

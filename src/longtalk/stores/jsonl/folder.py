@@ -14,7 +14,6 @@ import hashlib
 import io
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from weakref import WeakSet
 import msgspec
 
 from longtalk._util import typed_json
+from longtalk._util.file_locks import lock_file
 from longtalk._util.private_files import make_private_folder, open_or_create_private, open_private
 from longtalk._util.processes import on_fork
 from longtalk.stores.jsonl.errors import describe_os_error, translates_os_errors
@@ -157,7 +157,7 @@ class Log:
         while True:
             with self._open_lock() as file:
                 _lock_files.add(file)
-                _lock_file(file.fileno())
+                lock_file(file.fileno())
                 if not self._is_current_lock(file.fileno()):
                     continue
                 try:
@@ -331,25 +331,6 @@ def _fsync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock_file(file: int) -> None:
-        # A byte that is locked can't be read. Lock one that is not part of the note.
-        os.lseek(file, 1 << 30, os.SEEK_SET)
-        while True:
-            # The call fails if it has waited for ten seconds: try again.
-            with suppress(OSError):
-                msvcrt.locking(file, msvcrt.LK_LOCK, 1)
-                return
-
-else:
-    import fcntl
-
-    def _lock_file(file: int) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 _lock_files: WeakSet[io.FileIO] = WeakSet()

@@ -1,0 +1,75 @@
+"""Settings and API keys that several processes change at the same time, such as commands and the page."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from longtalk.providers.registry import PROVIDERS
+from longtalk.service.settings import ModelSettings, load_credentials, load_settings
+from longtalk.service.settings_file import set_alias
+
+_CHANGE = """
+import sys
+from longtalk.service.settings import ModelSettings, store_credential
+from longtalk.service.settings_file import set_alias
+
+print(flush=True)
+sys.stdin.readline()
+for name in sys.argv[1:]:
+    store_credential(name, f"sk-{name}")
+    set_alias(name, ModelSettings(f"{name}:m"))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the settings of the test in a folder of its own."""
+    monkeypatch.setenv("LONGTALK_SETTINGS", str(tmp_path / "config" / "settings.toml"))
+    return tmp_path / "config"
+
+
+def start(names: Sequence[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _CHANGE, *names]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_what_two_processes_store_at_the_same_time_is_all_there(folder: Path) -> None:
+    names = [*PROVIDERS]
+    processes = [start(names[::2]), start(names[1::2])]
+    for process in processes:
+        assert process.stdout is not None
+        process.stdout.readline()
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert load_credentials() == {name: f"sk-{name}" for name in names}
+    assert load_settings().models.keys() == set(names)
+    assert stat.S_IMODE((folder / "credentials.toml").stat().st_mode) == 0o600
+    assert {each.name for each in folder.iterdir()} == {
+        "credentials.toml",
+        ".credentials.toml.lock",
+        "settings.toml",
+        ".settings.toml.lock",
+    }
+
+
+def test_a_change_keeps_the_permissions_of_the_file_and_a_link_to_it(folder: Path, tmp_path: Path) -> None:
+    folder.mkdir()
+    real = tmp_path / "dotfiles.toml"
+    real.write_text("port = 1\n")
+    real.chmod(0o640)
+    (folder / "settings.toml").symlink_to(real)
+    set_alias("tutor", ModelSettings("groq:m"))
+    assert (folder / "settings.toml").is_symlink()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    assert load_settings().models["tutor"].model == "groq:m"
