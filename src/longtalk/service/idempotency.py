@@ -4,12 +4,15 @@ With the header `Idempotency-Key`, the same key and body of an owner is the same
 the key is refused. openai-python repeats a request after a lost connection without such a key, and says so in
 `x-stainless-retry-count`: then an equal body of the same owner within ten minutes is the same request, if its response
 was not delivered to the end. It is claimed once, so that equal requests that run at the same time stay apart.
+
+The answer itself is in the conversation. If a request keeps nothing there, its answer is in the event log of its run,
+which expires sooner (`LOG_LIFETIME`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -17,6 +20,8 @@ from longtalk._util import typed_json
 from longtalk._util.concurrency import call_store
 from longtalk.service.errors import ApiError
 from longtalk.service.http import read_number
+from longtalk.service.run import RunName
+from longtalk.service.runs import Runs
 from longtalk.service.storage.protocol import Storage
 from longtalk.transcript.transcript import now
 
@@ -97,6 +102,17 @@ class Idempotency:
         new = Claim(response, digest, tries=tries, document=document)
         self._storage.put(*document, _encode(new), expires=expires)
         return new
+
+
+async def has_answer(runs: Runs, name: RunName, is_answer: Callable[[bytes], bool]) -> bool:
+    """Return True if a run of which nothing else is kept goes on, or if its event log ends with its answer.
+
+    Otherwise, it has failed or its log has expired: the same request runs again.
+    """
+    if await runs.is_running(name):
+        return True
+    events, _ = await runs.read_events(name)
+    return bool(events) and is_answer(events[-1])
 
 
 def _normalize(body: bytes) -> bytes:

@@ -72,6 +72,15 @@ def test_what_is_not_to_be_stored_reads_the_conversation_and_writes_nothing(serv
     assert [each.id for each in served.service.store.conversations("")] == ["a"]
 
 
+def test_a_key_with_another_conversation_in_the_header_is_another_request(serve: Serve) -> None:
+    client: Any = serve(m=AsyncScripted(says("One."))).client()
+    given = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
+    header = {"Idempotency-Key": "k"}
+    client.chat.completions.create(**given, extra_headers={"Longtalk-Conversation": "a", **header})
+    with pytest.raises(openai.UnprocessableEntityError):
+        client.chat.completions.create(**given, extra_headers={"Longtalk-Conversation": "b", **header})
+
+
 @pytest.mark.parametrize("way", ["body", "header"])
 def test_with_a_conversation_only_the_new_message_is_sent(serve: Serve, way: str) -> None:
     provider = AsyncScripted(says("Hello, Ada."), says("You are Ada."))

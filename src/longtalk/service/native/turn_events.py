@@ -143,6 +143,11 @@ def encode(event: TurnEvent) -> bytes:
     return _encoder.encode(event)
 
 
+def is_done(event: bytes) -> bool:
+    """Return True if an encoded event is the last one of a turn that has not failed."""
+    return event.startswith(b'{"type":"done"')
+
+
 def is_last(event: bytes) -> bool:
     """Return True for the event that ends a stream."""
     return event.startswith((b'{"type":"done"', b'{"type":"error"'))

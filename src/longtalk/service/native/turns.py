@@ -18,7 +18,7 @@ from longtalk.policies import KeepAll
 from longtalk.reply import Reply
 from longtalk.service.errors import from_error, interrupted
 from longtalk.service.http import EventStream, json_response
-from longtalk.service.idempotency import Idempotency
+from longtalk.service.idempotency import Idempotency, has_answer
 from longtalk.service.ids import new_key
 from longtalk.service.native import turn_events
 from longtalk.service.native.conversations import find_info
@@ -98,7 +98,7 @@ async def start_stateless(call: ApiCall[Nothing, StatelessTurn]) -> Response:
         await _play(run, await service.open_stream(order), read)
 
     name = RunName(owner, f"stateless/{turn}")
-    if not is_new and await service.runs.has_events(name):
+    if not is_new and await has_answer(service.runs, name, turn_events.is_done):
         return await _answer(service.runs.follow(name), given)
     # Nothing is kept, unless the client may ask for the same answer again.
     run = await service.start_run(name, play, logs="idempotency-key" in call.request.headers)

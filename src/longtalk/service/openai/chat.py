@@ -2,7 +2,8 @@
 
 Without a conversation, nothing is kept, as usual. With one, in the body or in the header `Longtalk-Conversation`, only
 the new messages are sent: the service has the rest. A name that is new begins a conversation; an id in the
-form that the service makes must exist. With `store: false`, a conversation is read and nothing is written.
+form that the service makes must exist. With `store: false`, a conversation is read and nothing is written. If a request
+that keeps nothing has an `Idempotency-Key`, its answer is in the event log of its run until that expires.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from longtalk._util.concurrency import call_store
 from longtalk.events import Done, Reasoning, Text, ToolCall, ToolCallDelta
 from longtalk.reply import TurnReply
 from longtalk.service.access import Caller
-from longtalk.service.errors import from_error, not_found
+from longtalk.service.errors import from_error, interrupted, not_found
 from longtalk.service.http import DONE, EventStream, decode, json_response, read_body
-from longtalk.service.idempotency import Claim, Idempotency
+from longtalk.service.idempotency import Claim, Idempotency, has_answer
 from longtalk.service.ids import ResponseId, is_created_id, new_conversation_id, new_key, parse_response_id
 from longtalk.service.openai.create_chat import CreateChat
 from longtalk.service.openai.items import Item, is_shown
@@ -36,6 +37,8 @@ from longtalk.usage import Usage
 PATH = "/v1/chat/completions"
 _HEADER = "longtalk-conversation"
 _FINISH = {"stop": "stop", "length": "length", "filtered": "content_filter", "tool_calls": "tool_calls"}
+_COMPLETION = b'{"completion":'
+"""The beginning of the last event of a run whose answer is kept. It has the whole completion, and is not streamed."""
 _encoder = msgspec.json.Encoder()
 
 
@@ -53,24 +56,30 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
         raise not_found(f"Conversation {named!r}")
     conversation, state = None, None
     if given.store is not False:
-        conversation = named or (new_conversation_id(chain=True, seed=seed) if given.store or key else None)
+        conversation = named or (new_conversation_id(chain=True, seed=seed) if given.store else None)
     elif named and is_known:
         state = await read_state(service.store, caller.owner, named, MAIN)
     target = ResponseId(conversation or new_conversation_id(chain=True), new_key(seed))
     idempotency = Idempotency(service.storage)
-    claim = await idempotency.claim(caller.owner, PATH, body, request.headers, str(target))
-    if not claim.is_new and conversation is not None:
+    header = request.headers.get(_HEADER)
+    path = PATH if header is None else f"{PATH} {header}"
+    claim = await idempotency.claim(caller.owner, path, body, request.headers, str(target))
+    if not claim.is_new:
         target = parse_response_id(claim.response) or target
-        conversation = target.conversation
-    run = await _start(service, caller, given, target, conversation, state, is_new=claim.is_new)
+        conversation = conversation and target.conversation
+    name, repeats = RunName(caller.owner, f"chatcmpl-{target}"), conversation is None and bool(key)
+    if repeats and not claim.is_new and await has_answer(service.runs, name, _is_completion):
+        return await _repeat(service.runs.follow(name), given)
+    keeps = repeats or conversation is not None
+    run = await _start(service, caller, given, name, target, conversation, state, is_new=claim.is_new, repeats=repeats)
     headers = {"longtalk-conversation": conversation} if conversation and conversation.isascii() else {}
     try:
         await run.wait_for_events()
         if given.stream:
-            return EventStream(_stream(service, run, idempotency, claim, keeps=conversation is not None), headers)
+            return EventStream(_stream(service, run, idempotency, claim, keeps=keeps), headers)
         result: Item = await run.wait_for_end()
     except asyncio.CancelledError:
-        if conversation is None:
+        if not keeps:
             await service.runs.cancel(run.name)
         raise
     await idempotency.mark_delivered(claim)
@@ -85,11 +94,13 @@ async def _start(
     service: Service,
     caller: Caller,
     given: CreateChat,
+    name: RunName,
     target: ResponseId,
     conversation: str | None,
     state: bytes | None,
     *,
     is_new: bool,
+    repeats: bool,
 ) -> Run:
     model = service.models.find(given.model, allowed=caller.models)
     system, messages = given.split_messages()
@@ -108,15 +119,17 @@ async def _start(
         key=target.key,
         meta={"metadata": given.metadata} if given.metadata else None,
     )
-    name = RunName(caller.owner, f"chatcmpl-{target}")
     with_usage = given.stream_options is not None and bool(given.stream_options.include_usage)
     chunks = _Chunks(name.id, model.name, [tool.name for tool in tools], with_usage=with_usage)
 
     async def play(run: Run) -> Item:
-        return await _play(run, await service.open_stream(order), order, chunks, with_usage=with_usage)
+        completion = await _play(run, await service.open_stream(order), order, chunks, with_usage=with_usage)
+        if repeats:
+            run.emit(_COMPLETION + _encoder.encode(completion) + b"}")
+        return completion
 
     running = None if is_new else service.runs.find(name)
-    return running or await service.start_run(name, play, logs=False)
+    return running or await service.start_run(name, play, logs=repeats)
 
 
 class _Chunks:
@@ -218,7 +231,7 @@ async def _stream(
 ) -> AsyncIterator[bytes]:
     try:
         async for _, events in run.follow():
-            yield b"".join([b"data: %s\n\n" % event for event in events])
+            yield _to_sse(events)
         if run.failure is not None:
             error = from_error(run.failure)
             yield b"data: %s\n\n" % _encoder.encode({"error": error.to_object()})
@@ -228,6 +241,37 @@ async def _stream(
     finally:
         if not keeps and not run.ended:
             await service.runs.cancel(run.name)
+
+
+async def _repeat(pages: AsyncIterator[tuple[int, list[bytes]]], given: CreateChat) -> Response:
+    """Return the answer of a run that may go on in another process."""
+    if given.stream:
+        return EventStream(_stream_again(pages))
+    last = b""
+    async for _, events in pages:
+        last = events[-1]
+    if not _is_completion(last):
+        raise interrupted()
+    return Response(last[len(_COMPLETION) : -1], media_type="application/json")
+
+
+async def _stream_again(pages: AsyncIterator[tuple[int, list[bytes]]]) -> AsyncIterator[bytes]:
+    last = b""
+    async for _, events in pages:
+        yield _to_sse(events)
+        last = events[-1]
+    if _is_completion(last):
+        yield DONE
+    else:
+        yield b"data: %s\n\n" % _encoder.encode({"error": interrupted().to_object()})
+
+
+def _to_sse(events: list[bytes]) -> bytes:
+    return b"".join([b"data: %s\n\n" % event for event in events if not _is_completion(event)])
+
+
+def _is_completion(event: bytes) -> bool:
+    return event.startswith(_COMPLETION)
 
 
 def to_chat_usage(usage: Usage) -> Item:

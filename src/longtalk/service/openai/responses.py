@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from longtalk.service.access import Caller
-from longtalk.service.errors import ApiError, not_found
+from longtalk.service.errors import ApiError, interrupted, not_found
 from longtalk.service.http import DONE, EventStream, decode, json_response, read_body, read_number
-from longtalk.service.idempotency import Claim, Idempotency
+from longtalk.service.idempotency import Claim, Idempotency, has_answer
 from longtalk.service.ids import ResponseId, parse_response_id
 from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.openai.fields import ENCRYPTED
@@ -26,7 +26,8 @@ from longtalk.service.service import Service
 
 PATH = "/v1/responses"
 _RECOVERY_SECONDS = 0.05
-_ENDS = tuple(b'{"type":"response.%s"' % each for each in (b"completed", b"incomplete", b"failed"))
+_ANSWERS = tuple(b'{"type":"response.%s"' % each for each in (b"completed", b"incomplete"))
+_ENDS = (*_ANSWERS, b'{"type":"response.failed"')
 
 
 async def create(service: Service, caller: Caller, request: Request) -> Response:
@@ -42,13 +43,16 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     if not claim.is_new:
         found = parse_response_id(claim.response)
         target = msgspec.structs.replace(target, id=found) if found else target
+    name, repeats = RunName(caller.owner, str(target.id)), bool(key) and not target.is_stored
+    if repeats and not claim.is_new and await has_answer(service.runs, name, _is_answer):
+        return await _repeat(service, name, given)
     run = await start_run(
         service,
         caller,
         given,
         target,
         is_new=claim.is_new,
-        logs=bool(given.stream or given.background),
+        logs=bool(given.stream or given.background) if target.is_stored else repeats,
         parked=park(caller.owner, target, body) if given.background else None,
     )
     if given.background:
@@ -57,7 +61,7 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
             return json_response(msgspec.json.decode(run.events[0])["response"])
     if given.stream:
         await run.wait_for_events()
-        return EventStream(_stream(service, run.name, -1, idempotency, claim))
+        return EventStream(_stream(service, name, -1, idempotency, claim, run=run))
     result = await _wait(run)
     await idempotency.mark_delivered(claim)
     return json_response(result)
@@ -133,12 +137,35 @@ async def _wait(run: Run) -> Item:
     return result
 
 
+async def _repeat(service: Service, name: RunName, given: CreateResponse) -> Response:
+    """Return a response that is not stored. Its run may go on in another process."""
+    if given.stream:
+        return EventStream(_stream(service, name, -1))
+    last = b""
+    async for _, events in service.runs.follow(name):
+        last = events[-1]
+    if not _is_answer(last):
+        raise interrupted()
+    return json_response(msgspec.json.decode(last)["response"])
+
+
+def _is_answer(event: bytes) -> bool:
+    return event.startswith(_ANSWERS)
+
+
 async def _stream(
-    service: Service, name: RunName, after: int, idempotency: Idempotency | None = None, claim: Claim | None = None
+    service: Service,
+    name: RunName,
+    after: int,
+    idempotency: Idempotency | None = None,
+    claim: Claim | None = None,
+    *,
+    run: Run | None = None,
 ) -> AsyncIterator[bytes]:
+    """Yield the events of a response. `run` is its run in this process, which may have no log."""
     ended = False
     while not ended:
-        async for first, events in service.runs.follow(name, after):
+        async for first, events in run.follow(after) if run is not None else service.runs.follow(name, after):
             yield b"".join(map(to_sse, events))
             after, ended = first + len(events) - 1, events[-1].startswith(_ENDS)
         if ended:
@@ -149,6 +176,7 @@ async def _stream(
         if not await recover(service, name):
             break
         # Another process goes on with it, or ends it.
+        run = None
         await asyncio.sleep(_RECOVERY_SECONDS)
     yield DONE
     if idempotency is not None and claim is not None:
