@@ -86,7 +86,7 @@ def test_some_of_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (["--since", "yesterday"], "--since must be a date such as 2026-11-16 or the id"),
+        (["--since", "soon"], "--since must be a date such as 2026-11-16, today or 3d or the id"),
         (["nowhere"], "'nowhere' not found"),
     ],
 )

@@ -143,7 +143,6 @@ def test_all_as_markdown_are_files_with_safe_names(filled: str, tmp_path: Path) 
     ("arguments", "said"),
     [
         (["--all"], "folder with -o"),
-        ([], "--all"),
         (["lesson-7", "--all"], "not both"),
         (["lesson-7", "--branch", "main", "-f", "json"], "json contains all branches"),
         (["lesson-7", "--branch", "main", "-o", "x.jsonl"], "jsonl contains all branches"),

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from longtalk import Archive, Conversation
 from longtalk.cli.command_flags import commands
-from longtalk.cli.filters import Filter, parse_filter
+from longtalk.cli.filters import Filter, parse_filter, parse_time
 from longtalk.errors import InputError
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import store_at
@@ -145,8 +145,8 @@ def test_a_filter_and_an_id_together_are_wrong_usage(filled: str, command: list[
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"since": "soon"}, "--since must be a date such as 2026-11-16, not 'soon'."),
-        ({"until": "soon"}, "--until must be a date such as 2026-11-16, not 'soon'."),
+        ({"since": "soon"}, "--since must be a date such as 2026-11-16, today or 3d, not 'soon'."),
+        ({"until": "soon"}, "--until must be a date such as 2026-11-16, today or 3d, not 'soon'."),
         ({"until": "9999-12-31"}, "--until 9999-12-31 is outside the range of dates"),
         ({"since": "2026-11-02", "until": "2026-11-01"}, "--since 2026-11-02 is after --until 2026-11-01"),
         ({"meta": ["topic"]}, "--meta must be KEY=VALUE, not 'topic'."),
@@ -161,3 +161,15 @@ def test_a_wrong_value_is_explained(options: dict[str, str], message: str) -> No
 def test_a_filter_without_conditions_is_empty() -> None:
     assert parse_filter(since=None, until=None, model=None, meta=()) == Filter()
     assert Filter().is_empty
+
+
+def test_times_can_be_said_as_the_distance_from_now() -> None:
+    now = dt.datetime.now().timestamp() * 1000
+    day = 24 * 3_600_000
+    for text, distance in (("3d", 3 * day), ("2h", 2 * 3_600_000), ("1 week ago", 7 * day)):
+        assert abs(parse_time(text, "--since") - (now - distance)) < day / 12
+    start = parse_filter(since="yesterday", until="yesterday", model=None, meta=())
+    assert start.start is not None
+    assert start.end is not None
+    assert 22 * 3_600_000 < start.end - start.start <= 26 * 3_600_000
+    assert start.end == parse_time("today", "--since")

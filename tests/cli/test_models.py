@@ -47,7 +47,8 @@ def test_json_has_all_that_is_known(own: Path) -> None:
 
 
 def test_without_a_query_all_are_listed(own: Path) -> None:
-    listed = [line.split("\t")[0] for line in invoke().stdout.splitlines()]
+    local, listed = (found := [line.split("\t")[0] for line in invoke().stdout.splitlines()])[:3], found[3:]
+    assert local == ["local:1.5b", "local:0.5b", "local:135m"]
     assert listed == [model.label for model in models.models()]
     assert len(listed) > 1_000
 
@@ -55,7 +56,22 @@ def test_without_a_query_all_are_listed(own: Path) -> None:
 def test_the_words_that_users_of_llm_know_are_understood(own: Path) -> None:
     assert invoke("list", "talker-2").stdout == invoke("talker-2").stdout
     assert invoke("list").stdout == invoke().stdout
-    assert "longtalk config set default_model" in invoke("default", "gpt-5.6").stderr
+
+
+def test_the_models_of_this_machine_are_listed_with_the_one_that_local_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGTALK_LOCAL", "0.5b")
+    done = invoke("local", "qwen")
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["local:1.5b", "local:0.5b"]
+    assert "`local` is local:0.5b on this machine" in done.stderr
+    assert json.loads(invoke("135m", "--provider", "local", "--json").stdout)["label"] == "local:135m"
+
+
+def test_the_default_model_is_printed_and_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LONGTALK_SETTINGS", str(tmp_path / "settings.toml"))
+    assert invoke("default").stdout == "local\n"
+    assert invoke("default", "openai:gpt-5.6").exit_code == 0
+    assert invoke("default").stdout == "openai:gpt-5.6\n"
+    assert "Did you mean 'openai:gpt-4o-mini'?" in str(invoke("default", "4o-mini").exception)
 
 
 def test_a_provider_has_its_own(own: Path) -> None:

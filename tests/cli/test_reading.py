@@ -393,8 +393,11 @@ def test_tokens_that_no_provider_reported_are_unknown(store: str, report: dict[s
 
 
 def test_turns_are_those_of_one_conversation(filled: str) -> None:
-    done = run("stats", "--turns", "--store", filled)
-    assert (done.exit_code, "needs the ID" in done.stderr) == (2, True)
+    latest = str(run("list", "--limit", "1", "--store", filled).stdout).split("\t")[0]
+    turns = run("stats", latest, "--turns", "--store", filled).stdout
+    assert run("stats", "--turns", "--store", filled).stdout == turns
+    done = run("stats", "--turns", "--since", "today", "--store", filled)
+    assert (done.exit_code, "--turns shows one conversation" in done.stderr) == (2, True)
 
 
 # What all have in common
@@ -624,4 +627,4 @@ def test_topics_are_printed_with_typical_words(store: str) -> None:
     assert told[1]["words"] == rows[1][2].split()
     assert told[0]["at"] <= told[0]["until"] <= told[1]["at"]
     done = run("show", "both", "--topics", "--brief", "--store", store)
-    assert (done.exit_code, "Use either --brief or --topics" in done.stderr) == (2, True)
+    assert (done.exit_code, "Use only one of --brief, --topics" in done.stderr) == (2, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from longtalk import Chat, InputError, Seal, tool
 from longtalk.cli.command_flags import commands
 from longtalk.testing import Scripted, says
 from longtalk.tokens import CheckedCounter, Estimator, Exact, count_message, count_preamble, counter_for
+from tests.cli.helpers import Terminal
 
 MESSAGES = [
     {"role": "system", "content": "You teach the violin."},
@@ -283,11 +285,21 @@ def test_files_that_can_not_be_counted_exit_with_status_2(tmp_path: Path) -> Non
         ([sealed], "sealed"),
         ([damaged], "can't be read"),
         ([garbage, "--exact", "-m", "anthropic:claude-sonnet-5"], "No exact tokenizer for 'claude'"),
-        ([], "Missing argument"),
     ):
         done = CliRunner().invoke(commands, ["tokens", *map(str, arguments)])
         assert done.exit_code == 2
         assert said in done.output
+
+
+def test_without_a_file_the_pipe_is_counted_and_a_terminal_is_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert CliRunner().invoke(commands, ["tokens"], input="one two").stdout.split()[1:3] == ["(standard", "input)"]
+    done = CliRunner().invoke(commands, ["tokens", "hello there"])
+    assert "To count the tokens of a text, pipe it in." in done.stderr
+    terminal = Terminal(["tokens"], {**os.environ, "TERM": "dumb"})
+    assert "Name a file, or pipe a text in." in terminal.rest()
+    assert terminal.exit_code() == 2
 
 
 def test_the_help_of_tokens_has_an_example() -> None:

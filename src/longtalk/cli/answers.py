@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from longtalk._sync.turn.stream import Stream
 from longtalk.cli.output import print_note, print_text
+from longtalk.errors import InputError
 from longtalk.events import Text
 from longtalk.notices import Notice
 from longtalk.reply import StoredReply
 
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n(.*?)^[ \t]*\1[`~]*[ \t]*$", re.DOTALL | re.MULTILINE)
 _CUT = {"length": "cut off by the length limit", "filtered": "cut off by the provider's filter"}
 
 
@@ -63,3 +66,11 @@ def format_usage(reply: StoredReply, window: int | None = None) -> str:
     if reply.finish_reason in _CUT:
         parts.append(_CUT[reply.finish_reason])
     return f"[{'; '.join(parts) or reply.finish_reason}]"
+
+
+def extract_code(text: str) -> str:
+    """Return the first code block of an answer. Raise `InputError` if there is none."""
+    found = _FENCE.search(text)
+    if found is None:
+        raise InputError("The answer has no code block to extract. `longtalk show --last` prints all of it.")
+    return found[2].rstrip("\n")

@@ -6,6 +6,7 @@ module of its own.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -22,15 +23,22 @@ from longtalk.cli.shared_options import (
 )
 
 _ELSEWHERE = {
-    "logs": "list` or `longtalk show",
+    "logs": "list`, `longtalk show` or `longtalk show --last",
+    "log": "list`, `longtalk show` or `longtalk show --last",
     "history": "show",
+    "cost": "stats",
+    "costs": "stats",
+    "usage": "stats",
     "prompt": "ask",
     "ls": "list",
     "rm": "delete",
     "cat": "show",
     "mv": "rename",
     "aliases": "config alias",
-    "templates": "config alias",
+    "alias": "config alias",
+    "templates": "config alias NAME -s TEXT",
+    "schemas": "ask --schema",
+    "install": "models",
     "default": "config set default_model",
 }
 """What commands of other tools are called here."""
@@ -45,8 +53,9 @@ class Commands(click.Group):
         """Return the command that the arguments name. For a name that another tool uses, say what it is called here."""
         if args and args[0] in _ELSEWHERE and args[0] not in self.commands:
             ctx.fail(f"No such command {args[0]!r}. Use `longtalk {_ELSEWHERE[args[0]]}`.")
-        if args and " " in args[0]:
-            ctx.fail(f'No such command {args[0]!r}. To ask a question, use `longtalk ask "…"`.')
+        if args and any(map(str.isspace, args[0].strip())):
+            # A question instead of a command.
+            args = ["ask", *args]
         if args[:1] == ["keys"] and args[1:2] == ["set"]:
             ctx.fail(
                 "No such command 'set'. `longtalk config set-key` stores the key of a provider; `longtalk keys` is for "
@@ -93,6 +102,9 @@ def list_(**options: Any) -> None:
 @click.argument("id", required=False)
 @click.option("--branch", metavar="NAME", help="The branch to show. Default: the main branch.")
 @click.option("--state", metavar="FILE", help="Show the conversation in a state file instead; - is standard input.")
+@click.option("--last", is_flag=True, help="Print only the text of the last answer.")
+@click.option("-x", "--extract", is_flag=True, help="Print only the first code block of the last answer.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most this many entries, the last ones.")
 @click.option("--brief", is_flag=True, help="Show the brief instead. Columns: line id, origin, time, field and text.")
 @click.option(
     "--topics", is_flag=True, help="Show the topics instead. Columns: start, number of messages, typical words."
@@ -106,6 +118,7 @@ def show(state: str | None, **options: Any) -> None:
 
     \b
     longtalk show lesson-7
+    longtalk show --last
     longtalk show --state ada.talk
     longtalk show lesson-7 --brief
     longtalk show lesson-7 --topics
@@ -115,8 +128,10 @@ def show(state: str | None, **options: Any) -> None:
 
     if state is not None and (options["id"], options["branch"]) != (None, None):
         raise click.UsageError("--state shows a file, so it can't be used with an ID or --branch.")
-    if options["brief"] and options["topics"]:
-        raise click.UsageError("Use either --brief or --topics, not both.")
+    if sum(bool(options[name]) for name in ("brief", "topics", "last", "extract", "limit")) > 1:
+        raise click.UsageError("Use only one of --brief, --topics, --last, --extract and --limit.")
+    if options["as_json"] and (options["last"] or options["extract"]):
+        raise click.UsageError("--last and --extract print text. For the last entry as JSON, use --limit 1 --json.")
     run(state=state, **options)
 
 
@@ -152,9 +167,9 @@ def search(**options: Any) -> None:
 def stats(**options: Any) -> None:
     """Count entries, turns, tokens and cost.
 
-    Without an ID, this covers all conversations. Columns with --turns: start time, model, number of model calls, tokens
-    of the last request, tokens sent in all calls, how many of those were cached, tokens received, and cost. Unknown
-    values are printed as -.
+    Without an ID, this covers all conversations; with --turns, the most recently changed one. Columns with --turns:
+    start time, model, number of model calls, tokens of the last request, tokens sent in all calls, how many of those
+    were cached, tokens received, and cost. Unknown values are printed as -.
 
     \b
     longtalk stats
@@ -164,8 +179,8 @@ def stats(**options: Any) -> None:
     """
     from longtalk.cli.stats import run
 
-    if options["turns"] and options["id"] is None:
-        raise click.UsageError("--turns needs the ID of a conversation.")
+    if options["turns"] and not options["wanted"].is_empty:
+        raise click.UsageError("--turns shows one conversation: leave out --since, --until, --model and --meta.")
     if options["id"] is not None and not options["wanted"].is_empty:
         raise click.UsageError("--since, --until, --model and --meta choose conversations: leave out the ID.")
     run(**options)
@@ -255,7 +270,7 @@ def redact(**options: Any) -> None:
 
 
 @commands.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.argument("files", nargs=-1, metavar="[FILE…]")
 @click.option(
     "-m",
     "--model",
@@ -267,19 +282,21 @@ def redact(**options: Any) -> None:
 def tokens(files: tuple[str, ...], model: str, exact: bool) -> None:
     """Count tokens in files.
 
-    A file is text, chat messages as JSON or JSONL, or a state; - is standard input.
+    A file is text, chat messages as JSON or JSONL, or a state; - is standard input, which is also read without a FILE.
 
     \b
     longtalk tokens notes.md lesson.talk
     longtalk tokens -m anthropic:claude-sonnet-5 messages.json
-    git diff | longtalk tokens --exact -
+    git diff | longtalk tokens --exact
     """
     from longtalk.cli.output import reword_error
     from longtalk.cli.tokens import run
     from longtalk.errors import InputError
 
+    if not files and sys.stdin.isatty():
+        raise click.UsageError("Name a file, or pipe a text in.")
     try:
-        run(files=files, model=model, exact=exact)
+        run(files=files or ("-",), model=model, exact=exact)
     except InputError as problem:
         raise click.UsageError(reword_error(problem)) from None
 
@@ -291,18 +308,23 @@ def tokens(files: tuple[str, ...], model: str, exact: bool) -> None:
 def models(words: tuple[str, ...], **options: Any) -> None:
     """List or search known models.
 
-    With a QUERY, this lists the models whose names contain all its words. Columns: model, window, output limit, kind of
+    With a QUERY, this lists the models whose names contain all its words. `longtalk models default` prints the default
+    model, and `longtalk models default NAME` sets it. Columns: model, window, output limit, kind of
     cache, prices in US dollars per million tokens (input, output, cache read, cache write), and prices of long
     requests. Unknown values are printed as -. Exits with status 1 if nothing matches.
 
     \b
     longtalk models sonnet
     longtalk models --provider groq
+    longtalk models local
     longtalk models gpt-5.6 --json | jq .prices
     """
     from longtalk.cli.models import run
 
-    # As users of llm write it.
-    if words[:1] == ("default",):
-        raise click.UsageError("`longtalk config set default_model NAME` sets the default model.")
+    if words[:1] == ("default",) and len(words) < 3:
+        from longtalk.cli.config import choose_default_model
+
+        choose_default_model(words[1] if len(words) == 2 else "")
+        return
+    # "list" as users of llm write it.
     run(words=words[1:] if words[:1] == ("list",) else words, **options)

@@ -12,8 +12,8 @@ from longtalk._sync.archive.archive import Archive
 from longtalk.archive.archive import Format
 from longtalk.cli.files import display_name, refuse_existing, write_file
 from longtalk.cli.filters import Filter
-from longtalk.cli.output import ProgressCounter, print_note, print_text
-from longtalk.cli.store import choose_branch, find_conversation, name_owner, open_archive
+from longtalk.cli.output import ProgressCounter, escape_line, print_note, print_text
+from longtalk.cli.store import choose_branch, find_or_latest, name_owner, open_archive
 from longtalk.errors import InputError
 from longtalk.stores.base import ConversationInfo
 from longtalk.transfer.conversation_export import ConversationExport
@@ -25,21 +25,25 @@ def run(
     owner: str,
     id: str | None,  # noqa: A002
     branch: str | None,
+    everything: bool,
     format: Format | None,  # noqa: A002
     output: str | None,
     force: bool,
     wanted: Filter,
 ) -> None:
-    """Write one conversation, or all conversations of the owner that match if `id` is None."""
+    """Write one conversation, or with `everything` all conversations of the owner that match."""
     chosen = format or _detect_format(output)
     if branch is not None and chosen != "md":
         raise click.UsageError(f"--branch applies to Markdown only: {chosen} contains all branches.")
     path = None if output is None or output == "-" else Path(output)
-    if path is not None and not (id is None and chosen == "md"):
+    if path is not None and not (everything and chosen == "md"):
         refuse_existing(path, force=force)
-    with open_archive(store, owner, whole=id is None) as archive:
-        if id is not None:
-            _export_one(archive, id, chosen, choose_branch(find_conversation(archive, id), branch), path)
+    with open_archive(store, owner, whole=everything) as archive:
+        if not everything:
+            found = find_or_latest(archive, id)
+            _export_one(archive, found.id, chosen, choose_branch(found, branch), path)
+            if id is None and path is not None:
+                print_note(f"Written {escape_line(found.id)} to {display_name(str(path))}.")
         elif chosen != "md":
             _write_output(_export_all(archive, chosen, wanted), path)
         elif path is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ from longtalk.errors import InputError
 from longtalk.stores.base import ConversationInfo
 
 _PAGE = 200
+_AGO = re.compile(r"(\d{1,4}) ?([hdw])[a-z]*(?: ago)?")
+_HOURS = {"h": 1, "d": 24, "w": 7 * 24}
 
 
 class Filter(NamedTuple):
@@ -69,10 +72,16 @@ def parse_time(text: str, option: str, *, other: str = "") -> int:
 
 
 def _parse_moment(text: str, option: str, other: str = "") -> dt.datetime:
+    """Return a date or time, which may also be given as the distance from now: today, yesterday, 3d."""
+    word = text.strip().lower()
+    if word in ("today", "yesterday"):
+        return dt.datetime.combine(dt.date.today() - dt.timedelta(days=word == "yesterday"), dt.time())
+    if ago := _AGO.fullmatch(word):
+        return dt.datetime.now() - dt.timedelta(hours=int(ago[1]) * _HOURS[ago[2]])
     try:
         return dt.datetime.fromisoformat(text)
     except ValueError:
-        raise InputError(f"{option} must be a date such as 2026-11-16{other}, not {text!r}.") from None
+        raise InputError(f"{option} must be a date such as 2026-11-16, today or 3d{other}, not {text!r}.") from None
 
 
 def _to_milliseconds(moment: dt.datetime, text: str, option: str) -> int:
@@ -87,7 +96,8 @@ def _parse_end(text: str) -> int:
     """Return the first millisecond after a time or, if it is a date, after that day."""
     moment = _parse_moment(text, "--until")
     try:
-        dt.date.fromisoformat(text)
+        if text.strip().lower() not in ("today", "yesterday"):
+            dt.date.fromisoformat(text)
     except ValueError:
         return _to_milliseconds(moment, text, "--until") + 1
     try:

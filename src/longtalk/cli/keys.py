@@ -79,7 +79,8 @@ def list_keys(*, as_json: bool, settings: str | None, store: str | None) -> None
             for key in found
         ]
         print_table(_COLUMNS, rows)
-        print_note(f"{pluralize(len(found), 'access key')}.")
+        provider = "" if found else " `longtalk config show` names the providers whose API keys are stored."
+        print_note(f"{pluralize(len(found), 'access key')} of the service.{provider}")
 
 
 def revoke(*, id: str, settings: str | None, store: str | None) -> None:  # noqa: A002

@@ -6,7 +6,8 @@ import msgspec
 
 from longtalk.cli.output import pluralize, print_json, print_note
 from longtalk.cli.tables import Column, print_table
-from longtalk.models.registry import Model, models
+from longtalk.models.registry import Model, Prices, models
+from longtalk.providers.local.catalog import MODELS, choose_default
 
 _COLUMNS = (
     Column("model", shortest=40),
@@ -23,7 +24,8 @@ _COLUMNS = (
 
 def run(*, words: tuple[str, ...], provider: str | None, as_json: bool) -> None:
     """Print one line for each matching model. Exit with status 1 if no model matches."""
-    found = list(models(" ".join(words), provider=provider))
+    local = _list_local(words) if provider in (None, "local") else []
+    found = [*local, *models(" ".join(words), provider=provider)]
     if not found:
         print_note("No known model matches. To list all models, run `longtalk models`.")
         raise SystemExit(1)
@@ -33,6 +35,20 @@ def run(*, words: tuple[str, ...], provider: str | None, as_json: bool) -> None:
         return
     print_table(_COLUMNS, map(_format_model, found))
     print_note(f"{pluralize(len(found), 'model')}. Prices are in US dollars per million tokens.")
+    if local:
+        print_note(
+            f"`local` is local:{choose_default()} on this machine. Other local models: local:/path/model.gguf, or "
+            "ollama:NAME (`ollama list`)."
+        )
+
+
+def _list_local(words: tuple[str, ...]) -> list[Model]:
+    """Return the built-in models whose names or titles contain all words. They cost nothing."""
+    return [
+        Model(provider="local", name=each.name, prices=Prices(input=0, output=0))
+        for each in MODELS.values()
+        if all(word.lower() in f"local:{each.name} {each.title}".lower() for word in words)
+    ]
 
 
 def _format_model(model: Model) -> tuple[str, ...]:

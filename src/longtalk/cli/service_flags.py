@@ -120,7 +120,8 @@ def config() -> None:
 
 @config.command(name="set-key")
 @click.argument("provider")
-def config_set_key(provider: str) -> None:
+@click.argument("key", required=False, metavar="")
+def config_set_key(provider: str, key: str | None) -> None:
     """Store the API key of a PROVIDER, in a file that only you can read. It is read from standard input.
 
     An empty key removes the stored one.
@@ -130,6 +131,11 @@ def config_set_key(provider: str) -> None:
     """
     from longtalk.cli.config import set_key
 
+    if key is not None:
+        raise click.UsageError(
+            f"The key is not taken from the command line, where others could see it: run `longtalk config set-key "
+            f"{provider}`, which asks for it, or pipe it in."
+        )
     set_key(provider)
 
 
@@ -149,34 +155,59 @@ def config_set(name: str, value: str) -> None:
 
 
 @config.command(name="alias")
-@click.argument("name")
+@click.argument("name", required=False)
 @click.argument("model", required=False)
 @click.option("-p", "--policy", default="", metavar="POLICY", help="What to send, written as in Python.")
 @click.option("-s", "--system", default="", help="System text.")
 @click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
 def config_alias(**options: Any) -> None:
-    """Give a MODEL a NAME of its own, for `-m` and for clients of the service. Without a MODEL, remove the name.
+    """Give a MODEL a NAME of its own, for `-m` and for clients of the service.
+
+    A system text and a policy belong to the name: with -s or -p, it is a template, by default for the default model.
+    A NAME alone is removed. Without a NAME, list all.
 
     \b
     longtalk config alias tutor anthropic:claude-sonnet-5 -p 'Memory()' -s "You teach the violin."
     longtalk chat -m tutor
+    longtalk config alias french -s "Answer in French."
     """
-    from longtalk.cli.config import alias
+    from longtalk.cli.config import alias, list_aliases
 
-    alias(**options)
+    if options["name"] is None:
+        list_aliases()
+    else:
+        alias(**options)
 
 
 @config.command(name="show")
+@click.argument("name", required=False)
 @_SETTINGS
-def config_show(settings: str | None) -> None:
+def config_show(name: str | None, settings: str | None) -> None:
     """Print the settings as JSON, and where they come from. API keys are not printed.
+
+    With a NAME, print the value of this setting alone.
 
     \b
     longtalk config show
+    longtalk config show default_model
     """
     from longtalk.cli.config import show
 
-    show(settings)
+    show(settings, name)
+
+
+@config.command(name="get", hidden=True)
+@click.argument("name")
+@_SETTINGS
+def config_get(name: str, settings: str | None) -> None:
+    """Print the value of one setting, as `longtalk config show NAME` does.
+
+    \b
+    longtalk config get default_model
+    """
+    from longtalk.cli.config import show
+
+    show(settings, name)
 
 
 @commands.command()

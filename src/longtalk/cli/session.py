@@ -18,13 +18,14 @@ from longtalk._sync.archive.archive import Archive
 from longtalk._sync.conversation.conversation import Conversation
 from longtalk._sync.providers.factory import connect
 from longtalk.branches.settings import Settings
-from longtalk.cli.output import print_note
+from longtalk.cli.output import escape_line, print_note
 from longtalk.cli.store import choose_branch, describe_location, find_conversation, open_archive
 from longtalk.cli.tty import read_lines
 from longtalk.errors import InputError, NotFound
 from longtalk.policies import KeepAll, Policy
 from longtalk.policies.notation import parse_policy
 from longtalk.providers.base import Provider
+from longtalk.providers.local.catalog import choose_default
 from longtalk.service.settings import ModelSettings, load_credentials, load_settings
 from longtalk.service.settings import Settings as ServiceSettings
 from longtalk.stores.base import MAIN, Commit, HeadMoved
@@ -79,14 +80,20 @@ def open_session(
         archive = stack.enter_context(open_archive(store, owner, make=True))
         held = None if new else _find_settings(archive, id, branch)
         resolved = _resolve(settings, choices, held)
-        provider, options = _connect(stack, resolved, held)
+        provider, options = _connect(resolved, held)
+        providers = stack.enter_context(contextlib.ExitStack())
+        providers.callback(provider.close)
         if store is None:
             _mention_old_file(archive)
         session = ChatSession(
             archive, provider, id, new=new, policy=resolved.policy, options=options, stem=stem, branch=branch
         )
+        providers.pop_all()
+        stack.callback(session.close)
         session.system, session.is_default_model = resolved.system, resolved.is_default
         session.held, session.stack = resolved, stack
+        if held is None and model is None and not session.is_new:
+            _mention_other_model(session)
         yield session
 
 
@@ -120,17 +127,16 @@ def _resolve(settings: ServiceSettings, choices: Choices, held: Settings | None)
     )
 
 
-def _connect(
-    stack: contextlib.ExitStack, held: Held, before: Settings | None = None
-) -> tuple[Provider, Mapping[str, Any]]:
-    """Return the provider of a model, which is closed with the stack, and the options of its requests.
+def _connect(held: Held, before: Settings | None = None) -> tuple[Provider, Mapping[str, Any]]:
+    """Return the provider of a model, which the caller closes, and the options of its requests.
 
     These are the options of the last turn if the same model answered.
     """
     _check_local_model(held.model)
     api_key = load_credentials().get(held.model.partition(":")[0])
-    connected = connect(held.model, base_url=held.base_url, api_key=api_key)
-    provider = stack.enter_context(contextlib.closing(connected))
+    # Name the model that `local` means, so that the conversation goes on with it and lists can be filtered by it.
+    model = f"local:{choose_default()}" if held.model == "local" else held.model
+    provider = connect(model, base_url=held.base_url, api_key=api_key)
     return provider, before.options if before is not None and before.model == provider.label else held.options
 
 
@@ -176,7 +182,9 @@ class ChatSession:
             branch = choose_branch(find_conversation(archive, info.id if info is not None else id or ""), branch)
         elif info is not None:
             branch = choose_branch(info, None)
-        self._enter(info.id if info is not None else id if id is not None else self._new_id(), branch or MAIN)
+        self.talk = self._make_talk(
+            info.id if info is not None else id if id is not None else self._new_id(), branch or MAIN
+        )
 
     @property
     def provider(self) -> Provider:
@@ -191,17 +199,23 @@ class ChatSession:
         """The number of tokens that the model can take; None if unknown."""
         return self._provider.capabilities.window
 
-    def _enter(self, id: str, branch: str = MAIN) -> None:  # noqa: A002
-        archive = self.archive
-        self.talk = Conversation(
+    def _make_talk(self, id: str, branch: str = MAIN) -> Conversation:  # noqa: A002
+        return Conversation(
             id,
             model=self._provider,
-            owner=archive.owner,
-            store=archive.store,
+            owner=self.archive.owner,
+            store=self.archive.store,
             branch=branch,
             policy=self.policy,
             options=self._options,
         )
+
+    def _enter(self, id: str, branch: str = MAIN) -> None:  # noqa: A002
+        self.talk = self._make_talk(id, branch)
+
+    def close(self) -> None:
+        """Close the connections of the model."""
+        self._provider.close()
 
     def open(self, id: str) -> None:  # noqa: A002
         """Continue another stored conversation, as it was last held."""
@@ -209,12 +223,12 @@ class ChatSession:
         branch = choose_branch(info, None)
         stored = self.archive.settings(id, branch=branch)
         held = _resolve(load_settings(), Choices(), stored)
+        connected = _connect(held, stored)
         if id != self.id:
             self.delete_if_failed()
             self._was_created = False
-        self._hold(held, stored)
         self._is_named, self.is_new = True, False
-        self._enter(id, branch)
+        self._hold(held, connected, id, branch)
 
     def open_branch(self, branch: str) -> None:
         """Continue on another branch of the conversation."""
@@ -225,25 +239,28 @@ class ChatSession:
         chosen = find_model_settings(load_settings(), name)
         # Models of one server have its address in common.
         same = chosen.model.partition(":")[0] == self.held.model.partition(":")[0]
-        self._hold(
-            self.held._replace(
-                model=chosen.model,
-                base_url=chosen.base_url or (self.held.base_url if same else None),
-                policy=parse_policy(chosen.policy) if chosen.policy else self.policy,
-                options=chosen.options,
-                system=chosen.system or self.system,
-            )
+        held = self.held._replace(
+            model=chosen.model,
+            base_url=chosen.base_url or (self.held.base_url if same else None),
+            policy=parse_policy(chosen.policy) if chosen.policy else self.policy,
+            options=chosen.options,
+            system=chosen.system or self.system,
         )
-        self._enter(self.id, self.talk.branch)
+        self._hold(held, _connect(held), self.id, self.talk.branch)
 
     def change_policy(self, policy: Policy) -> None:
         """Send what another policy keeps from now on."""
         self.policy = policy
         self._enter(self.id, self.talk.branch)
 
-    def _hold(self, held: Held, before: Settings | None = None) -> None:
-        self._provider, self._options = _connect(self.stack, held, before)
+    def _hold(self, held: Held, connected: tuple[Provider, Mapping[str, Any]], id: str, branch: str) -> None:  # noqa: A002
+        """Continue a conversation with another provider, and close the one so far."""
+        before = self.talk
+        self._provider, self._options = connected
         self.held, self.policy, self.system = held, held.policy, held.system
+        self._enter(id, branch)
+        # Waits for a summary that is being written.
+        before.close()
 
     def _new_id(self) -> str:
         """Return an unused conversation id that contains the current time."""
@@ -309,6 +326,16 @@ def _find_settings(archive: Archive, id: str | None, branch: str | None) -> Sett
     with contextlib.suppress(NotFound, InputError):
         return archive.settings(info.id, branch=choose_branch(info, branch)) if info is not None else None
     return None
+
+
+def _mention_other_model(session: ChatSession) -> None:
+    """Print which model answered so far in a conversation whose settings are not stored, such as an imported one."""
+    turns = session.archive.metrics(session.id, branch=session.talk.branch)
+    if turns and turns[-1].model and turns[-1].model != session.provider.label:
+        print_note(
+            f"({escape_line(turns[-1].model)} answered so far; now {session.provider.label} does. To choose another "
+            "model, use -m.)"
+        )
 
 
 def _mention_old_file(archive: Archive) -> None:

@@ -27,7 +27,7 @@ OWNER = click.option(
     metavar="NAME",
     help="Use the conversations of this owner. Default: those without an owner.",
 )
-YES = click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+YES = click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation.")
 
 
 def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,6 +78,7 @@ def owners_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def limit_option(default: int, noun: str) -> Callable[..., Any]:
     """Return a `--limit` option for the number of rows that a command prints; `noun` names them in the help."""
     return click.option(
+        "-n",
         "--limit",
         type=click.IntRange(min=0),
         default=default,
@@ -92,7 +93,9 @@ def filter_options(what: str) -> Callable[..., Any]:
     `what` says in the help what the times apply to.
     """
     options = [
-        click.option("--since", metavar="DATE", help=f"Only {what} at or after this date or time."),
+        click.option(
+            "--since", metavar="DATE", help=f"Only {what} at or after this date or time: 2026-11-16, today, 3d."
+        ),
         click.option("--until", metavar="DATE", help=f"Only {what} at or before this time, or until the end of a day."),
         click.option("-m", "--model", metavar="NAME", help="Only conversations with a model whose name contains this."),
         click.option(

@@ -8,9 +8,11 @@ import msgspec
 
 from longtalk.archive.history import HistoryEntry, to_history
 from longtalk.cli import files
+from longtalk.cli.answers import extract_code
 from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_text
 from longtalk.cli.store import choose_branch, find_or_latest, open_archive
 from longtalk.cli.tables import Column, print_table
+from longtalk.errors import InputError
 from longtalk.memory.brief.record import BriefRecord, read_brief_record, read_brief_record_at
 from longtalk.memory.recall.topics import find_topics
 from longtalk.stores.base import ConversationInfo
@@ -46,8 +48,11 @@ def run(
     brief: bool,
     topics: bool,
     as_json: bool,
+    last: bool = False,
+    extract: bool = False,
+    limit: int | None = None,
 ) -> None:
-    """Print the entries, the brief or the topics of a conversation."""
+    """Print the entries of a conversation, or the last answer, the brief or the topics."""
     if state is not None:
         transcript = files.decode_state(files.display_name(state), files.read_file(state))
         entries = to_history(transcript, transcript.turns)
@@ -59,8 +64,12 @@ def run(
             head = archive.store.head(archive.owner, summary.id, branch) if brief else None
             record = read_brief_record_at((each.record for each in head.records), head.size) if head else BriefRecord()
             entries = [] if brief else archive.history(summary.id, branch=branch)
-            _print_other_branches(summary, branch)
-    if brief:
+            if not last and not extract:
+                _print_other_branches(summary, branch)
+    entries = entries[-limit:] if limit else entries
+    if last or extract:
+        _print_last_answer(entries, extract=extract)
+    elif brief:
         _print_brief(record, as_json=as_json)
     elif topics:
         print_topics(entries, as_json=as_json)
@@ -71,6 +80,14 @@ def run(
             print_json(msgspec.to_builtins(members), native=each.native)
     else:
         print_history(entries)
+
+
+def _print_last_answer(entries: Sequence[HistoryEntry], *, extract: bool) -> None:
+    found = next((each for each in reversed(entries) if each.role == "assistant"), None)
+    if found is None:
+        raise InputError("This conversation has no answer yet.")
+    text = _read_own_text(found) or found.text
+    print_text(extract_code(text) if extract else text)
 
 
 def print_topics(entries: Sequence[HistoryEntry], *, as_json: bool) -> None:

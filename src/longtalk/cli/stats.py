@@ -11,7 +11,7 @@ from longtalk.archive.metrics import Metrics
 from longtalk.archive.stats import Stats
 from longtalk.cli.filters import Filter
 from longtalk.cli.output import escape_line, format_time, pluralize, print_json, print_text
-from longtalk.cli.store import choose_branch, find_conversation, open_archive
+from longtalk.cli.store import choose_branch, find_conversation, find_or_latest, open_archive
 from longtalk.cli.tables import Column, print_table
 from longtalk.usage import Usage
 
@@ -40,9 +40,11 @@ def run(
 
     With `turns`, print a line for each turn of the conversation instead.
     """
-    with open_archive(store, owner, whole=id is None) as archive:
-        summary = None if id is None else find_conversation(archive, id)
-        if turns and summary is not None:
+    with open_archive(store, owner, whole=id is None and not turns) as archive:
+        if id is not None:
+            find_conversation(archive, id)
+        if turns:
+            summary = find_or_latest(archive, id)
             _print_turns(archive.metrics(summary.id, branch=choose_branch(summary, None)), as_json=as_json)
             return
         if wanted.is_empty:

@@ -28,9 +28,11 @@ _BASE_URL = click.option("--base-url", help="The address of the model's server, 
 @commands.command()
 @click.argument("question", nargs=-1)
 @click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Send the text of this file, too.")
-@click.option("-a", "--image", "--attachment", "images", multiple=True, metavar="FILE", help="Send this image, too.")
+@click.option(
+    "-a", "--image", "--attachment", "images", multiple=True, metavar="FILE|URL", help="Send this image, too."
+)
 @click.option("-c", "--continue", "goes_on", is_flag=True, help="Continue the most recently changed conversation.")
-@click.option("--id", help="Continue or start the conversation with this id.")
+@click.option("--id", "--conversation", "id", metavar="ID", help="Continue or start the conversation with this id.")
 @_MODEL
 @_SYSTEM
 @click.option(
@@ -38,15 +40,20 @@ _BASE_URL = click.option("--base-url", help="The address of the model's server, 
 )
 @click.option(
     "-t",
+    "-T",
     "--tools",
     "--functions",
     "tools",
     multiple=True,
-    metavar="FILE.py",
-    help="Let the model call the functions of this file.",
+    metavar="FILE.py|CODE",
+    help="Let the model call the functions of this file, or of this Python code.",
 )
 @click.option(
-    "--output", "--schema", "output", metavar="FILE", help="Answer with JSON that matches the JSON Schema in this file."
+    "--output",
+    "--schema",
+    "output",
+    metavar="FILE|SCHEMA",
+    help="Answer with JSON that matches a JSON Schema: a file, the schema itself, or fields: 'name, age int'.",
 )
 @click.option("-x", "--extract", is_flag=True, help="Print only the first code block of the answer.")
 @_POLICY
@@ -56,7 +63,7 @@ def ask(question: tuple[str, ...], policy: str | None, **options: Any) -> None:
     """Ask one question.
 
     Piped text and files are sent before the question. Standard output has the answer alone; it is stored as a
-    conversation, which -c continues.
+    conversation, which -c continues. `longtalk "…"` asks, too.
 
     \b
     longtalk ask "What is a fugue?"
@@ -77,6 +84,9 @@ def ask(question: tuple[str, ...], policy: str | None, **options: Any) -> None:
 @commands.command()
 @click.argument("id", required=False)
 @click.option("--new", is_flag=True, help="Start a new conversation.")
+@click.option(
+    "-c", "--continue", "goes_on", is_flag=True, help="Continue the most recently changed conversation: the default."
+)
 @click.option("-b", "--branch", help="Continue this branch of the conversation. Default: the main branch.")
 @_MODEL
 @_SYSTEM
@@ -84,7 +94,7 @@ def ask(question: tuple[str, ...], policy: str | None, **options: Any) -> None:
 @_BASE_URL
 @click.option("--lines", is_flag=True, help="From a pipe, send each line as a message.")
 @store_options
-def chat(new: bool, policy: str | None, **options: Any) -> None:
+def chat(new: bool, goes_on: bool, policy: str | None, **options: Any) -> None:
     """Talk with a model.
 
     ID names the conversation to continue or start. Without it, the chat continues the most recently changed
@@ -99,6 +109,8 @@ def chat(new: bool, policy: str | None, **options: Any) -> None:
     """
     from longtalk.cli.chat.loop import run
 
+    if goes_on and (new or options["id"] is not None):
+        raise click.UsageError("Use one of -c, --new and an ID.")
     if new and options["id"] is not None:
         raise click.UsageError("Use either an ID or --new, not both.")
     if new and options["branch"] is not None:

@@ -36,7 +36,7 @@ def run(*, files: Sequence[str], model: str, exact: bool) -> None:
         try:
             tokens, rows = count_file(display_name(name), read_file(name), counter)
         except InputError as problem:
-            _print_warning(str(problem))
+            _print_warning(str(problem) + ("" if " " not in name else " To count the tokens of a text, pipe it in."))
             continue
         total, counted, parts = total + tokens, counted + 1, parts + len(rows)
         print_text(f"{tokens:>10,}  {escape_line(display_name(name))}")

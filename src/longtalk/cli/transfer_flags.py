@@ -32,7 +32,8 @@ from longtalk.cli.shared_options import OWNER, filter_options, owners_options, s
 def export(everything: bool, **options: Any) -> None:
     """Write conversations to a file.
 
-    Markdown contains one branch; JSON and JSONL contain all branches, byte for byte.
+    Without an ID, this is the most recently changed conversation; with --all, all of them. Markdown contains one
+    branch; JSON and JSONL contain all branches, byte for byte.
 
     \b
     longtalk export lesson-7 > lesson-7.md
@@ -44,13 +45,11 @@ def export(everything: bool, **options: Any) -> None:
 
     if everything and options["id"] is not None:
         raise click.UsageError("Use either an ID or --all, not both.")
-    if not everything and options["id"] is None:
-        raise click.UsageError("Name a conversation, or use --all.")
     if not everything and not options["wanted"].is_empty:
         raise click.UsageError("--since, --until, --model and --meta choose conversations: use them with --all.")
     if everything and options["branch"] is not None:
         raise click.UsageError("--branch names a branch of one conversation, so it can't be used with --all.")
-    run(**options)
+    run(everything=everything, **options)
 
 
 @commands.command(name="import")

@@ -164,7 +164,7 @@ def resolve(name: str, *, base_url: str | None = None, api_key: str | None = Non
     address = PROVIDERS.get(provider) or _OFFERED.get(provider)
     if not isinstance(address, Address):
         form = "" if colon else "A model is named 'provider:model'. "
-        hint = "" if colon else _suggest_label(provider)
+        hint = "" if colon else suggest_label(provider)
         raise InputError(f"Unknown provider {provider!r}. {form}{hint or _suggest_provider(provider)}")
     if not model and provider not in ("local", *AGENTS):
         raise InputError(f"No model is named for {provider}: write '{provider}:MODEL'.")
@@ -275,16 +275,16 @@ def _complete_gemini_url(url: str) -> str:
     return url if re.search(r"/v\d+\w*$", url) else f"{url}/v1beta"
 
 
-def _suggest_label(name: str) -> str:
+def suggest_label(name: str) -> str:
     """Return "Did you mean …?" with the full name of a model that was named without its provider."""
     from longtalk.models import registry
 
-    found = [
-        each for each in registry.models(name) if each.provider in PROVIDERS and name in (each.name, *each.aliases)
-    ]
-    # Vendors come before the providers that resell their models.
-    found.sort(key=lambda each: list(PROVIDERS).index(each.provider))
-    return f"Did you mean '{found[0].provider}:{name}'?" if found else ""
+    known = [each for each in registry.models(name) if each.provider in PROVIDERS] if name else []
+    # Vendors come before the providers that resell their models, and names with little else before longer ones.
+    known.sort(key=lambda each: (list(PROVIDERS).index(each.provider), len(each.name)))
+    exact = [f"{each.provider}:{name}" for each in known if name in (each.name, *each.aliases)]
+    found = exact or [each.label for each in known]
+    return f"Did you mean '{found[0]}'?" if found else ""
 
 
 def _suggest_provider(provider: str) -> str:
