@@ -173,6 +173,11 @@ def test_a_terminal_shows_a_count_while_copying(tmp_path: Path, environment: dic
     assert terminal.exit_code() == 0
     terminal.close()
     assert "30 conversations, 90 entries" in terminal.screen
+    terminal = Terminal(["copy", str(tmp_path / "a.db"), str(tmp_path / "b.db")], environment | {"TERM": "xterm"})
+    terminal.wait_for(r"\d+ of 30 conversations")
+    terminal.rest()
+    assert terminal.exit_code() == 0
+    terminal.close()
 
 
 def test_the_count_has_its_rate_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,3 +131,35 @@ def test_after_a_failure_the_command_that_asks_again_is_shown(
     (branch,) = branches(talks)
     assert (done.returncode, f"longtalk chat lesson-7 -b {branch}" in done.stderr) == (1, True), done.stderr
     assert texts(talks, branch)[2:] == ["Why?"]
+
+
+def test_the_first_word_is_an_id_only_if_the_conversation_has_it(
+    loopback: Loopback, environment: dict[str, str], talks: str
+) -> None:
+    loopback.say(streamed("Well."), streamed("Never."))
+    longtalk(*at(loopback, talks, "unexpectedly", "so"), environment=environment)
+    (branch,) = branches(talks)
+    assert texts(talks, branch)[2] == "unexpectedly so"
+    with closing(store_at(talks)) as store:
+        turn = Archive(store).history("lesson-7", branch=branch)[2].turn
+    done = longtalk(*at(loopback, talks, turn, "Why?"), environment=environment)
+    assert (done.returncode, f"This branch has no entry or turn {turn!r}" in done.stderr) == (1, True)
+
+
+def test_a_changed_message_keeps_its_images(
+    loopback: Loopback, environment: dict[str, str], talks: str, tmp_path: Path
+) -> None:
+    loopback.say(streamed("A dog."), streamed("A cat."), streamed("Black."))
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
+    arguments = ["-m", "compatible:m", "--base-url", loopback.url, "--store", talks]
+    longtalk("ask", "--id", "cat", "-a", tmp_path / "cat.png", "What is it?", *arguments, environment=environment)
+    longtalk("edit", "cat", "What animal is it?", *arguments, environment=environment)
+    before, after = (json.loads(each)["messages"][-1]["content"] for each in loopback.requests)
+    assert after == [{"type": "text", "text": "What animal is it?"}, before[1]]
+    person = Terminal(["chat", "cat", *arguments], environment)
+    person.type("/edit Which colour?\n")
+    person.wait_for("Black")
+    person.type("quit\n")
+    assert person.exit_code() == 0
+    person.close()
+    assert json.loads(loopback.requests[-1])["messages"][-1]["content"][1] == before[1]

@@ -6,7 +6,7 @@ import re
 import sys
 
 from longtalk._sync.turn.stream import Stream
-from longtalk.cli.output import print_note, print_text
+from longtalk.cli.output import LineEnds, print_note, print_text
 from longtalk.errors import InputError
 from longtalk.events import Text
 from longtalk.notices import Notice
@@ -19,15 +19,18 @@ _CUT = {"length": "cut off by the length limit", "filtered": "cut off by the pro
 def print_stream(stream: Stream[StoredReply]) -> StoredReply:
     """Print the text of an answer as it arrives, and notices to standard error. Return the reply."""
     has_text = False
+    # In a pipe, the text is written unchanged.
+    ends = LineEnds() if sys.stdout.isatty() else None
     try:
         with stream:
             for event in stream:
                 if isinstance(event, Text):
                     has_text = True
-                    print_text(event.text, end="")
+                    print_text(ends.add(event.text) if ends else event.text, end="")
                     sys.stdout.flush()
                 elif isinstance(event, Notice):
                     print_note(f"({event.text})")
+        print_text(ends.end() if ends else "", end="")
     except Exception:
         if has_text:
             print(flush=True)

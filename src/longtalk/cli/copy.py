@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from longtalk._sync.archive.archive import Archive
 from longtalk.cli.filters import parse_time
 from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_note, print_text
-from longtalk.cli.store import open_archive
+from longtalk.cli.store import find_conversation, open_archive
 from longtalk.stores import open_store
-from longtalk.transfer.owners import Owners
+from longtalk.transfer.owners import Owners, list_pairs
 
 
 def run(*, source: str, target: str, owner: str, since: str | None, ids: Sequence[str], owners: Owners) -> None:
@@ -17,8 +18,8 @@ def run(*, source: str, target: str, owner: str, since: str | None, ids: Sequenc
     with open_archive(source, owner, whole=True) as archive:
         other = open_store(target, make=True)
         try:
-            with ProgressCounter(len(set(ids)) or None, "conversation") as progress:
-                start = _parse_since(archive, since)
+            start = _parse_since(archive, since)
+            with ProgressCounter(_count(archive, ids, start, owners), "conversation") as progress:
                 done = archive.copy_to(other, ids, since=start, owners=owners, progress=progress)
         finally:
             other.close()
@@ -34,6 +35,17 @@ def run(*, source: str, target: str, owner: str, since: str | None, ids: Sequenc
             print_note(f"longtalk: skipped {name}: {each.why}")
         if done.left:
             raise SystemExit(1)
+
+
+def _count(archive: Archive, ids: Sequence[str], since: int | str | None, owners: Owners) -> int | None:
+    """Return how many conversations are to be copied; None if the number is not shown, so that none are counted."""
+    if ids or not sys.stderr.isatty():
+        return len(set(ids)) or None
+    store = archive.store
+    start = find_conversation(archive, since).updated if isinstance(since, str) else since
+    pairs = list_pairs(store, archive.owner, owners)
+    found = (each for old, _ in pairs for each in Archive(store, owner=old).every())
+    return sum(start is None or each.updated >= start for each in found)
 
 
 def _parse_since(archive: Archive, since: str | None) -> int | str | None:

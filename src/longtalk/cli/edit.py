@@ -10,16 +10,20 @@ from typing import Any
 
 import click
 
+from longtalk._sync.archive.archive import Archive
 from longtalk.archive.history import HistoryEntry
 from longtalk.cli.answers import print_stream, print_usage
-from longtalk.cli.chat.turns import find_last_message, open_before
+from longtalk.cli.chat.turns import add_attachments, find_last_message, open_before
 from longtalk.cli.output import escape_line, print_json, print_note
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
 from longtalk.cli.store import choose_branch, find_conversation, open_archive
 from longtalk.errors import InputError, LongtalkError, NotFound
 
-_ENTRY = re.compile(r"[a-z0-9]{12}(-\d+)?")
-"""The form of the ids of entries and turns."""
+_ENTRY = re.compile(r"[a-z0-9]{12}-\d+")
+"""The form of the ids of entries, which no word has."""
+
+_TURN = re.compile(r"[a-z0-9]{12}")
+"""The form of the ids of turns, which some words have, too."""
 
 
 def run(
@@ -39,7 +43,7 @@ def run(
     """
     with open_archive(store, owner) as archive:
         branch = choose_branch(find_conversation(archive, id), branch)
-        message, words = _find_message(archive.history(id, branch=branch), words)
+        message, words = _find_message(archive, id, branch, words)
     text = " ".join(words) or _read_text(message.text)
     if not text.strip():
         raise InputError("The new text is empty: write it after the id, or pipe it in.")
@@ -51,36 +55,48 @@ def run(
     ):
         open_before(session, message.id)
         try:
-            _answer(session, text, branch, as_json=as_json)
+            _answer(session, add_attachments(session, message, text), branch, as_json=as_json)
         except LongtalkError:
             print_note(f"To ask again: longtalk chat {escape_line(id)} -b {escape_line(session.talk.branch)}")
             raise
 
 
-def _answer(session: ChatSession, text: str, old: str, *, as_json: bool) -> None:
+def _answer(session: ChatSession, message: Any, old: str, *, as_json: bool) -> None:
     talk = session.talk
     if as_json:
-        reply = talk.send(text, system=session.system, on_busy="wait")
+        reply = talk.send(message, system=session.system, on_busy="wait")
         print_json({"conversation": talk.id, "branch": talk.branch, "turn": reply.turn_id, "text": reply.text})
         return
     print_note(f"(This is branch {escape_line(talk.branch)}. Branch {escape_line(old)} stays as it was.)")
-    print_usage(print_stream(talk.stream(text, system=session.system, on_busy="wait")))
+    print_usage(print_stream(talk.stream(message, system=session.system, on_busy="wait")))
 
 
-def _find_message(entries: Sequence[HistoryEntry], words: Sequence[str]) -> tuple[HistoryEntry, Sequence[str]]:
+def _find_message(
+    archive: Archive,
+    id: str,  # noqa: A002
+    branch: str,
+    words: Sequence[str],
+) -> tuple[HistoryEntry, Sequence[str]]:
     """Return the message to change, and the words of its new text. The first word may be the id of an entry or turn."""
+    entries = archive.history(id, branch=branch)
     last = find_last_message(entries)
     if last is None:
         raise InputError("There are no messages yet.")
     named = [each for each in entries if words and words[0] in (each.id, each.turn)]
     if not named:
-        if words and _ENTRY.fullmatch(words[0]):
+        if words and (_ENTRY.fullmatch(words[0]) or _is_elsewhere(archive, id, words[0])):
             raise NotFound(f"This branch has no entry or turn {words[0]!r}: `longtalk show` prints the ids.")
         return entries[last], words
     message = next((each for each in named if each.role == "user"), None)
     if message is None:
         raise InputError(f"The entry {words[0]!r} is not a message of yours ({named[0].role}): name one that is.")
     return message, words[1:]
+
+
+def _is_elsewhere(archive: Archive, id: str, word: str) -> bool:  # noqa: A002
+    """Return True if a word is the id of an entry or turn on any branch of the conversation."""
+    names = find_conversation(archive, id).branches if _TURN.fullmatch(word) else ()
+    return any(word in (each.id, each.turn) for name in names for each in archive.history(id, branch=name))
 
 
 def _read_text(before: str) -> str:

@@ -137,6 +137,24 @@ def _escape_for(out: TextIO, text: str) -> str:
     return escape(text.replace("\r\n", "\n")) if out.isatty() else text
 
 
+class LineEnds:
+    """Makes line feeds of the line ends of a text that arrives in pieces, even of one that is split between two."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def add(self, piece: str) -> str:
+        """Return the next part of the text. A carriage return at its end is held back until the next piece."""
+        text = (self._held + piece).replace("\r\n", "\n")
+        self._held = "\r" if text.endswith("\r") else ""
+        return text.removesuffix("\r")
+
+    def end(self) -> str:
+        """Return what was held back."""
+        held, self._held = self._held, ""
+        return held
+
+
 class ProgressCounter:
     """A progress counter with its rate on standard error. It appears only on a terminal and is erased at the end."""
 

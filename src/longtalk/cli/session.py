@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -18,9 +17,9 @@ from longtalk._sync.archive.archive import Archive
 from longtalk._sync.conversation.conversation import Conversation
 from longtalk._sync.providers.factory import connect
 from longtalk.branches.settings import Settings
+from longtalk.cli.local_model import check_local_model
 from longtalk.cli.output import escape_line, print_note
 from longtalk.cli.store import choose_branch, describe_location, find_conversation, open_archive
-from longtalk.cli.tty import read_lines
 from longtalk.errors import InputError, NotFound
 from longtalk.policies import KeepAll, Policy
 from longtalk.policies.notation import parse_policy
@@ -76,7 +75,7 @@ def open_session(
         settings = load_settings()
         choices = Choices(model, base_url, policy, system)
         if model is not None:
-            _check_local_model(find_model_settings(settings, model).model)
+            check_local_model(find_model_settings(settings, model).model)
         archive = stack.enter_context(open_archive(store, owner, make=True))
         held = None if new else _find_settings(archive, id, branch)
         resolved = _resolve(settings, choices, held)
@@ -132,7 +131,7 @@ def _connect(held: Held, before: Settings | None = None) -> tuple[Provider, Mapp
 
     These are the options of the last turn if the same model answered.
     """
-    _check_local_model(held.model)
+    check_local_model(held.model)
     api_key = load_credentials().get(held.model.partition(":")[0])
     # Name the model that `local` means, so that the conversation goes on with it and lists can be filtered by it.
     model = f"local:{choose_default()}" if held.model == "local" else held.model
@@ -343,52 +342,6 @@ def _mention_old_file(archive: Archive) -> None:
     path = os.path.join(os.path.dirname(describe_location(None)), "chat.talk")
     if os.path.exists(path) and archive.store.info(archive.owner, "chat") is None:
         print_note(f"An earlier conversation is in {path}. To import it as `chat`, run `longtalk import {path}`.")
-
-
-def _check_local_model(model: str) -> None:
-    """Raise `InputError` if a local model is chosen but not available, so that the chat fails before it starts.
-
-    On a terminal, ask before a large download.
-    """
-    name, _, path = model.partition(":")
-    if name == "local":
-        from longtalk.providers.local.catalog import find_model
-        from longtalk.providers.local.engine import require_extra
-        from longtalk.providers.local.weights import find_weights
-
-        require_extra()
-        if find_model(path) is None:
-            find_weights(path)
-        else:
-            _confirm_download(path)
-
-
-def _confirm_download(name: str) -> None:
-    """Ask on a terminal whether the weights of a built-in model are to be downloaded, unless they are there."""
-    from longtalk.providers.local.catalog import MODELS, record_default
-    from longtalk.providers.local.weights import find_missing
-
-    missing = find_missing(name)
-    if missing is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return
-    small = MODELS["135m"]
-    if missing.name == small.name:
-        return
-    import click
-
-    print_note(f"{missing.title}, the model of this machine, has to be downloaded once: {missing.size / 1e6:,.0f} MB.")
-    choice = click.Choice(["y", "s", "n"])
-    question = (
-        f"Download it (y), take {small.title} ({small.size / 1e6:.0f} MB, but it mixes things up) (s), or stop (n)?"
-    )
-    with read_lines():
-        answer = click.prompt(question, type=choice, default="y", show_choices=False, err=True)
-    if answer == "n":
-        raise SystemExit(0)
-    if answer == "s":
-        if name:
-            raise InputError(f"Use -m local:{small.name} for {small.title}.")
-        record_default(small.name)
 
 
 @contextlib.contextmanager

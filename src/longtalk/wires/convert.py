@@ -176,6 +176,21 @@ def _image_from_url(url: str) -> Image | None:
     return Image("image/*", url=url) if url else None
 
 
+def read_attachments(wire: str, native: bytes, to: Wire) -> list[Any]:
+    """Return the parts of a user message besides its texts, as parts of the wire `to`.
+
+    On the message's own wire, these are all parts, unchanged; on another one, its images.
+    """
+    value = json_bytes.value(native)
+    blocks = _list_objects(value.get("parts", value.get("content")))
+    others = [each for each in blocks if not isinstance(each.get("text"), str)]
+    if wire == to.name:
+        return others
+    read = _read_gemini_part if "parts" in value else _read_part
+    found = [part for each in others if isinstance(part := read(each), Image)]
+    return [render_part(to, part) for part in found] if find_family(to) else []
+
+
 def convert_parts(parts: Iterable[Mapping[str, Any]], to: Wire) -> list[Any]:
     """Return texts and images in OpenAI's format as parts of the wire `to`. Raises `InputError` for other parts."""
     converted: list[Any] = []

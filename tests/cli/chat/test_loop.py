@@ -10,11 +10,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from longtalk import Archive, Chat, Conversation, Memory
-from longtalk.cli.session import ChatSession
+from longtalk._sync.providers.factory import connect
+from longtalk.cli.session import ChatSession, open_session
+from longtalk.errors import InputError
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
 from tests.cli.helpers import LONGTALK, Terminal, cut_off, longtalk, marks, store_at, streamed
@@ -696,3 +699,66 @@ def test_a_wrong_policy_for_a_chat_is_wrong_usage(loopback: Loopback, environmen
     done = longtalk(*at(loopback, "-p", "Magic()"), environment=environment)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Examples: KeepAll()" in done.stderr
+
+
+def test_words_of_other_tools_are_explained_and_not_sent(
+    loopback: Loopback, environment: dict[str, str], store: str
+) -> None:
+    person = Terminal(at(loopback, "--new", "--store", store), environment)
+    person.type("!multi\n")
+    person.wait_for("Commands begin with a slash: /multi")
+    person.type("/help multi\n")
+    person.wait_for("up to a line /end")
+    person.type("exit\n")
+    assert person.exit_code() == 0
+    person.close()
+    assert loopback.requests == []
+
+
+def test_an_error_of_a_command_says_nothing_of_an_answer_that_failed_before(
+    loopback: Loopback, environment: dict[str, str], store: str
+) -> None:
+    loopback.say(streamed("One."), Answer(b'{"error":{"message":"not today"}}', status=401))
+    person = Terminal(at(loopback, "--new", "--store", store), environment)
+    person.type("a\n")
+    person.wait_for("One")
+    person.type("b\n")
+    person.wait_for("type /again")
+    person.type("/brief\n")
+    person.wait_for("/policy Memory")
+    person.type("quit\n")
+    person.rest()
+    assert person.screen.count("type /again") == 1
+    assert person.exit_code() == 0
+
+
+def test_another_model_closes_the_one_before_and_a_model_that_fails_changes_nothing(
+    loopback: Loopback, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", loopback.url)
+    closed: list[str] = []
+
+    def connect_watched(name: str, **more: Any) -> Any:
+        if name == "ollama:broken":
+            raise InputError("No.")
+        made = connect(name, **more)
+        close = made.close
+        monkeypatch.setattr(made, "close", lambda: (closed.append(name), close()))
+        return made
+
+    monkeypatch.setattr("longtalk.cli.session.connect", connect_watched)
+    with store_at(store) as held:
+        model = Scripted(says("Hi."))
+        model.label = "ollama:broken"
+        Conversation("old", model=model, store=held).send("Hello!")
+    choices = {"owner": "", "system": None, "base_url": None, "policy": None}
+    with open_session(store=store, id=None, new=True, model="ollama:a", **choices) as session:
+        session.change_model("ollama:b")
+        assert closed == ["ollama:a"]
+        session.ensure_stored()
+        name = session.id
+        with pytest.raises(InputError, match="No"):
+            session.open("old")
+        assert (session.id, session.provider.label, closed) == (name, "ollama:b", ["ollama:a"])
+        assert [each.id for each in session.archive.conversations()] == [name, "old"]
+    assert closed == ["ollama:a", "ollama:b"]

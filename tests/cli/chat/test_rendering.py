@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
+from unittest.mock import Mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from longtalk.cli.chat import rendering
 from longtalk.cli.chat.rendering import _PARSER, AnswerMarkdown, AnswerView, split_blocks
+from longtalk.cli.output import LineEnds
 
 KINDS = """\
 text
@@ -51,6 +56,69 @@ def test_an_answer_in_pieces_has_the_same_blocks_as_the_whole(lines: list[str], 
         blocks += found
         position, number = position + size, number + 1
     assert [block for each in (*blocks, pending) for block in list_blocks(each)] == list_blocks(text)
+
+
+def print_pieces(pieces: list[str]) -> str:
+    """Return what stays on a terminal of an answer that arrives in pieces."""
+    console = Console(file=io.StringIO(), width=60, force_terminal=False)
+    with AnswerView(console) as view:
+        for piece in pieces:
+            view.add(piece)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@given(st.lists(LINES, max_size=8), st.sampled_from(["\n", "\r\n"]), st.lists(st.integers(1, 9), min_size=1))
+def test_however_an_answer_is_split_it_is_printed_alike(lines: list[str], end: str, sizes: list[int]) -> None:
+    text, pieces = end.join(lines), []
+    whole, number = print_pieces([text]), 0
+    while text:
+        pieces.append(text[: sizes[number % len(sizes)]])
+        text, number = text[len(pieces[-1]) :], number + 1
+    assert print_pieces(pieces) == whole
+    assert "u000d" not in whole
+
+
+@given(st.text("a\r\n"), st.lists(st.integers(1, 3), min_size=1))
+def test_line_ends_are_joined_wherever_a_text_is_split(text: str, sizes: list[int]) -> None:
+    ends, made, rest, number = LineEnds(), "", text, 0
+    while rest:
+        piece = rest[: sizes[number % len(sizes)]]
+        made += ends.add(piece)
+        rest, number = rest[len(piece) :], number + 1
+    assert made + ends.end() == text.replace("\r\n", "\n")
+
+
+def test_a_long_block_is_parsed_seldom_and_drawn_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+
+    def count(text: str) -> tuple[list[str], str]:
+        parsed.append(len(text))
+        return split_blocks(text)
+
+    monkeypatch.setattr(rendering, "split_blocks", count)
+    lines = [f"x = {number}\n" for number in range(4_000)]
+    shown = print_pieces(["```\n", *lines, "```\n", "Done.\n"])
+    assert shown.split("\n")[:3] == ["```", "x = 0", "x = 1"]
+    assert shown.endswith("x = 3999\n```\n\nDone.\n")
+    # By the line, the text would have been parsed four thousand times.
+    assert sum(parsed) < 60 * len("".join(lines))
+
+
+def test_a_slow_drawing_is_followed_by_a_pause_ten_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = AnswerView(Console(file=io.StringIO()))
+    clock, waits = iter([0.0, 0.3, 1.0, 1.001]), []
+
+    class Ended:
+        def wait(self, seconds: float) -> bool:
+            waits.append(seconds)
+            return len(waits) == 3
+
+    monkeypatch.setattr(view, "_ended", Ended())
+    monkeypatch.setattr(view, "_live", Mock())
+    monkeypatch.setattr(rendering, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    view._tick()
+    assert waits == pytest.approx([1 / 12, 3.0, 1 / 12])
 
 
 def test_everything_in_an_answer_is_shown() -> None:

@@ -19,6 +19,11 @@ from longtalk.errors import InputError
 from longtalk.policies.notation import format_policy, parse_policy
 
 _WORD = re.compile(r"/[a-z]+(?=\s|$)")
+_LEAVING = ("exit", "quit")
+"""What leaves other chats, and this one at a terminal."""
+_ELSEWHERE = {"!multi": "/multi", "!end": "/multi", "!edit": "/edit", "!fragment": "/help", "!exit": "/exit"}
+"""Commands of other tools at the beginning of a line, and what they are called here."""
+_ANSWERING = ("/again", "/retry", "/edit")
 
 
 class Chat(NamedTuple):
@@ -51,6 +56,18 @@ def find_command(line: str) -> str:
     """Return the word at the beginning of a line that has the form of a command; empty if there is none."""
     found = _WORD.match(line)
     return found[0] if found else ""
+
+
+def find_foreign_command(line: str) -> str:
+    """Return the command of this chat that a line means in the words of another tool; empty if it means none."""
+    if line.strip() in _LEAVING:
+        return "/exit"
+    return _ELSEWHERE.get(line.partition(" ")[0].strip(), "")
+
+
+def asks_model(line: str) -> bool:
+    """Return True if a command lets the model answer."""
+    return find_command(line) in _ANSWERING
 
 
 def run_command(line: str, chat: Chat) -> None:
@@ -205,15 +222,20 @@ def _multi(chat: Chat, _: str) -> None:
 def _help(chat: Chat, name: str) -> None:
     found = COMMANDS.get(f"/{name.lstrip('/')}") if name else None
     if found is not None:
-        print_note(f"{found.usage}\n    {found.help}")
+        print_note(f"{found.usage}\n    {_describe(found, chat.screen)}")
         return
     if name:
         print_note(f"Unknown command {name}.{_suggest('/' + name.lstrip('/'))}")
-    rows = [*((each.usage, each.help) for each in _TABLE), *chat.screen.keys]
+    rows = [*((each.usage, _describe(each, chat.screen)) for each in _TABLE), *chat.screen.keys]
     width = max(len(left) for left, _ in rows)
     room = max(30, shutil.get_terminal_size().columns - width - 2)
     for left, right in rows:
         print_note(f"{left:{width}}  " + f"\n{'':{width}}  ".join(textwrap.wrap(right, room)))
+
+
+def _describe(command: Command, screen: Screen) -> str:
+    """Return what a command does on this screen."""
+    return screen.multiline_help if command.run is _multi else command.help
 
 
 def _exit(_: Chat, __: str) -> None:
@@ -243,7 +265,7 @@ _TABLE = (
     Command("/branches", "[NAME]", "list the branches, or switch to one", _branches),
     Command("/pin", "[ENTRY]", "always send the last exchange, or another one; again to undo", _pin),
     Command("/note", "TEXT", "tell the model something with your next message", _note),
-    Command("/multi", "", "let Enter begin a new line, until you use it again", _multi),
+    Command("/multi", "", "write messages of several lines", _multi),
     Command(
         "/export",
         "[FILE]",

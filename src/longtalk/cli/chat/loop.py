@@ -13,7 +13,16 @@ import sys
 from typing import Any
 
 from longtalk.cli.chat import turns
-from longtalk.cli.chat.commands import COMMANDS, Chat, Leave, find_command, run_command, show_last_exchange
+from longtalk.cli.chat.commands import (
+    COMMANDS,
+    Chat,
+    Leave,
+    asks_model,
+    find_command,
+    find_foreign_command,
+    run_command,
+    show_last_exchange,
+)
 from longtalk.cli.chat.plain import Plain, Screen
 from longtalk.cli.output import can_move_cursor, escape_line, print_error, print_note
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
@@ -50,12 +59,18 @@ def _talk(chat: Chat, *, commands: bool) -> bool:
     """Read messages and commands until the end. Return True if the last one failed."""
     failed = False
     while True:
-        before, failed = failed, False
+        before, failed, asks = failed, False, False
         try:
             line = chat.screen.read()
             if line is None:
                 return before
-            if commands and _is_command(line):
+            asks = not find_command(line) or asks_model(line)
+            foreign = find_foreign_command(line) if sys.stdin.isatty() else ""
+            if foreign == "/exit":
+                return before
+            if foreign:
+                print_note(f"Commands begin with a slash: {foreign}. To send the line, put a space before it.")
+            elif commands and _is_command(line):
                 run_command(line, chat)
             else:
                 turns.run_turn(chat.session, chat.screen, line.lstrip() if commands else line)
@@ -69,7 +84,7 @@ def _talk(chat: Chat, *, commands: bool) -> bool:
             failed = True
             print_error(problem)
             with contextlib.suppress(LongtalkError, OSError):
-                if chat.session.is_unanswered():
+                if asks and chat.session.is_unanswered():
                     print_note(UNANSWERED)
 
 

@@ -27,6 +27,11 @@ class Screen(Protocol):
     """Whether Enter begins a new line of the message."""
 
     @property
+    def multiline_help(self) -> str:
+        """What the command for messages of several lines does here."""
+        ...
+
+    @property
     def multiline_hint(self) -> str:
         """How to send a message of several lines."""
         ...
@@ -52,6 +57,7 @@ class Screen(Protocol):
 class Plain:
     """A terminal or a pipe, used line by line."""
 
+    multiline_help = f"write the next message on several lines, up to a line {END}"
     multiline_hint = f"Write several lines, and {END} on a line of its own to send them."
     keys = (("Ctrl-C", "stop the answer; the text so far is kept"),)
 
@@ -90,7 +96,7 @@ class Plain:
             print_text(f"\n> {cut_lines(question.split(chr(10)))}\n{cut_lines(answer.split(chr(10)))}\n")
 
     def _read_lines(self) -> str:
-        """Read a message of several lines, up to the line `/end`. A command is read alone."""
+        """Read a message of several lines, up to the line `/end`, and return to messages of one line."""
         self.is_multiline = False
         lines: list[str] = []
         while (line := self._input("| ")).strip() != END:

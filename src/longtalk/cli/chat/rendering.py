@@ -24,12 +24,16 @@ from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
-from longtalk.cli.output import escape
+from longtalk.cli.output import LineEnds, escape
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
 """Shows everything that an answer has: HTML and definitions of links are text."""
 _REFRESH = 12
 """How often the last block is drawn in a second."""
+_PAUSE = 10
+"""How many times as long as the last drawing took to wait before the next one."""
+_LONG = 4_000
+"""The number of characters from which on a block is not parsed with every line."""
 _BAR = 24
 
 
@@ -119,6 +123,8 @@ class AnswerView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._pending = ""
+        self._ends = LineEnds()
+        self._next_split = 0
         self._has_printed = False
         self._started = time.monotonic()
         self._spinner = Spinner("dots")
@@ -142,19 +148,30 @@ class AnswerView:
         self._ended.set()
         self._ticker.join()
         self._live.stop()
-        rest, self._pending = self._pending, ""
-        if rest.strip():
-            self._print(rest)
+        blocks, rest = split_blocks(self._pending + escape(self._ends.end()))
+        self._pending = ""
+        for block in (*blocks, rest):
+            if block.strip():
+                self._print(block)
 
     def _tick(self) -> None:
-        while not self._ended.wait(1 / _REFRESH):
+        """Draw again and again, and spend at most a tenth of the time with it, however long the block has become."""
+        wait = 1 / _REFRESH
+        while not self._ended.wait(wait):
             with self._lock:
+                started = time.monotonic()
                 self._live.refresh()
+                wait = max(1 / _REFRESH, _PAUSE * (time.monotonic() - started))
 
     def add(self, text: str) -> None:
         """Add the next piece of the answer's text."""
-        pending = self._pending + escape(text.replace("\r\n", "\n"))
-        blocks, pending = split_blocks(pending) if "\n" in text else ([], pending)
+        text = self._ends.add(text)
+        pending = self._pending + escape(text)
+        blocks: list[str] = []
+        if "\n" in text and len(pending) >= self._next_split:
+            blocks, pending = split_blocks(pending)
+            # A long block is parsed whenever it has grown by an eighth, not with every line.
+            self._next_split = len(pending) + len(pending) // 8 if len(pending) > _LONG else 0
         with self._lock:
             self._activity, self._progress, self._pending = "", None, pending
             for block in blocks:

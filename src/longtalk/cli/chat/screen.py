@@ -30,6 +30,7 @@ _ROOM = 8
 class FullScreen:
     """A terminal. With `NO_COLOR`, answers are printed as they are, without styles."""
 
+    multiline_help = "let Enter begin a new line, until you use it again"
     multiline_hint = "Enter begins a new line. Alt-Enter (or Escape, then Enter) sends the message."
     keys = (
         ("Ctrl-C", "stop the answer; the text so far is kept. At the prompt: clear it"),

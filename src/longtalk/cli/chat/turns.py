@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from longtalk._sync.branches.branch import Branch
 from longtalk._sync.branches.operations import branch_before
 from longtalk.archive.history import HistoryEntry
 from longtalk.cli.chat.plain import Screen
-from longtalk.cli.output import escape_line, print_note
+from longtalk.cli.output import escape_line, pluralize, print_note
 from longtalk.cli.session import ChatSession
 from longtalk.errors import Busy
+from longtalk.wires import WIRES
+from longtalk.wires.convert import read_attachments
 
 
-def run_turn(session: ChatSession, screen: Screen, message: str | None) -> None:
+def run_turn(session: ChatSession, screen: Screen, message: Any) -> None:
     """Run a turn and show its answer. If the turn is interrupted, the store keeps the text received so far."""
     talk, system = session.ensure_stored(), session.system
     try:
@@ -65,8 +68,21 @@ def get_last_message(session: ChatSession) -> str:
 
 def edit(session: ChatSession, screen: Screen, message: str) -> None:
     """Replace the last message, and let the model answer the new one. Another branch keeps the old exchange."""
+    entries = session.talk.history()
     if _take_back(session, "The exchange so far"):
-        run_turn(session, screen, message)
+        run_turn(session, screen, add_attachments(session, entries[find_last_message(entries) or 0], message))
+
+
+def add_attachments(session: ChatSession, entry: HistoryEntry, text: str) -> Any:
+    """Return the message that has another text than an entry, and the entry's images and other parts."""
+    wire = session.provider.wire
+    if entry.wire not in WIRES:
+        return text
+    parts = read_attachments(entry.wire, entry.native, wire)
+    lost = len(read_attachments(entry.wire, entry.native, WIRES[entry.wire])) - len(parts)
+    if lost > 0:
+        print_note(f"({pluralize(lost, 'attachment')} of the message can't be sent to {session.provider.label}.)")
+    return [text, *parts] if parts else text
 
 
 def undo(session: ChatSession) -> None:

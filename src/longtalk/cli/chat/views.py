@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from longtalk._sync.archive.archive import Archive
 from longtalk.archive.metrics import Metrics
 from longtalk.cli.context import print_context
 from longtalk.cli.export import export_conversation
-from longtalk.cli.output import escape_line, format_time, pluralize, print_note, print_text, reword_error
+from longtalk.cli.output import escape_line, format_time, pluralize, print_note, print_text, reword_error, wrap
 from longtalk.cli.search import print_hits
 from longtalk.cli.session import ChatSession
 from longtalk.cli.show import print_history
@@ -68,10 +69,11 @@ def show_cost(session: ChatSession) -> None:
     usage = [each.usage for each in metrics]
     sent, cached = sum(each.input for each in usage), sum(each.cached for each in usage)
     total = f"${sum(known):.4f}" if len(known) == len(metrics) else "cost unknown: no prices for this model"
-    print_text(
+    summary = (
         f"{pluralize(len(metrics), 'turn')} in all: {sent:,} tokens sent, {cached:,} of them cached, "
         f"{sum(each.output for each in usage):,} received, {total}"
     )
+    print_text(wrap(summary, shutil.get_terminal_size().columns) if sys.stdout.isatty() else summary)
 
 
 def _format_turn(turn: Metrics) -> tuple[str, ...]:
