@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from longtalk._util.checks import check_meta
 from longtalk._util.concurrency import call_store, run_in_thread
 from longtalk.archive.history import parse_terms
+from longtalk.archive.owner_profile import AsyncOwnerProfile
+from longtalk.archive.profile_reading import change_privacy, forget_sources, read_privacy
 from longtalk.archive.reading import AsyncArchiveReading, not_found_error
 from longtalk.archive.redaction import REDACTED, replace_content
 from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.expire import expire
 from longtalk.errors import CorruptStore, InputError, NotFound
+from longtalk.memory.profile.config import Profile
+from longtalk.memory.profile.lines import PROFILE_ID
 from longtalk.stores.base import MAIN, ConversationInfo, DeletionReceipt, SearchHit, Store
 from longtalk.stores.checks import check_parents
 from longtalk.transcript.manifest import read_manifest as read_manifest
@@ -58,10 +62,14 @@ class AsyncArchive(AsyncArchiveReading):
         With `meta`, return only conversations whose metadata has these values.
         """
         cursor = (after.updated, after.id) if isinstance(after, ConversationInfo) else after
-        found: list[ConversationInfo] = await call_store(
-            self.store, lambda: self.store.conversations(self.owner, limit=limit, after=cursor, meta=meta)
-        )
-        return found
+
+        def read(count: int) -> list[ConversationInfo]:
+            found = self.store.conversations(self.owner, limit=count, after=cursor, meta=meta)
+            return [each for each in found if each.id != PROFILE_ID] if limit > 0 else []
+
+        # What the app has changed in the profile is stored as a conversation, but is none.
+        listed: list[ConversationInfo] = await call_store(self.store, lambda: read(limit + 1))
+        return listed[:limit]
 
     async def every(self, *, meta: Mapping[str, Any] | None = None) -> list[ConversationInfo]:
         """Return all conversations. None is missed, even if conversations change while the list is read page by page.
@@ -97,6 +105,21 @@ class AsyncArchive(AsyncArchiveReading):
             self.store, lambda: find_app_lines(self.store, self.owner, terms, limit - len(found), conversation)
         )
         return [*found, *lines]
+
+    # Across conversations
+
+    def profile(self, config: Profile | None = None) -> AsyncOwnerProfile:
+        """Return the owner's profile, to be read and changed. `config` is the one of the policy, or the default."""
+        return AsyncOwnerProfile(self.store, self.owner, config or Profile())
+
+    async def private(self, conversation: str) -> bool:
+        """Return True if a conversation is private: it adds nothing to the owner's profile and uses none of it."""
+        found: bool = await self._call(partial(read_privacy, self.store), conversation)
+        return found
+
+    async def set_private(self, conversation: str, private: bool = True) -> None:
+        """Make a conversation private, or end that. What it has added to the owner's profile is no longer there."""
+        await self._call(partial(change_privacy, self.store, private=private), conversation)
 
     # Figures and checks
 
@@ -292,15 +315,19 @@ class AsyncArchive(AsyncArchiveReading):
         for branch, held in settings.items():
             stored = AsyncBranch(self.store, self.owner, conversation, branch, KeepAll())
             await call_store(self.store, partial(stored.attach, partial(strip_settings, stored=held)))
+        await call_store(self.store, lambda: forget_sources(self.store, self.owner))
 
     async def delete(self, conversation: str) -> DeletionReceipt:
         """Delete a conversation and all data derived from it, and return a receipt that counts what was deleted."""
         receipt: DeletionReceipt | None = await self._call(self.store.delete, conversation)
         if receipt is None:
             raise not_found_error(conversation)
+        await call_store(self.store, lambda: forget_sources(self.store, self.owner))
         return receipt
 
     async def expire(self, conversation: str, *, before: int) -> DeletionReceipt | None:
         """Delete a conversation, unless it was changed at or after `before` (ms since 1970) or a turn is running."""
         receipt: DeletionReceipt | None = await self._call(partial(expire, self.store), conversation, before)
+        if receipt is not None:
+            await call_store(self.store, lambda: forget_sources(self.store, self.owner))
         return receipt

@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from longtalk._util.concurrency import call_store
-from longtalk.context.epochs import Epoch, find_epoch
+from longtalk.context.epochs import Epoch, find_epoch, withhold_foreign
 from longtalk.context.exclusions import list_excluded_positions
 from longtalk.context.measure import has_all_pins, list_pinned_positions
 from longtalk.errors import NotFound
+from longtalk.memory.profile.lines import PRIVATE
 from longtalk.memory.summary import Summary
 from longtalk.policies.base import Policy, fingerprint_policy
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, PlacedRecord, Store
@@ -126,6 +127,7 @@ class AsyncBranch:
         if derived:
             own = [record for record in transcript.records if not kind_of(record.kind).is_derived]
             transcript = transcript.with_records((*derived, *own))
+        transcript = transcript.with_records(map(withhold_foreign, transcript.records))
         self._seen = (head, _trim_and_pack(transcript, head, self._list_needed_spans(transcript, head.size)))
 
     def _list_needed_spans(self, transcript: Transcript, size: int) -> list[tuple[int, int]]:
@@ -189,6 +191,11 @@ def _trim_and_pack(transcript: Transcript, head: BranchHead, spans: Sequence[tup
 
 
 def place_record(record: Record, position: int) -> PlacedRecord:
-    """Return the record with its position. A summary is placed no later than the last entry that it covers."""
+    """Return the record with its position.
+
+    A summary is placed no later than the last entry that it covers, and a mark of privacy before the first entry.
+    """
+    if record.kind == PRIVATE:
+        return PlacedRecord(record, -1)
     summary = read_record(record, Summary) if record.kind == "summary" else None
     return PlacedRecord(record, position if summary is None else min(position, summary.stop - 1))

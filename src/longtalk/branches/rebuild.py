@@ -39,6 +39,7 @@ from longtalk.wires.protocol import Preamble, Quirks
 NO_CALL = "No model was called in this turn: its messages were imported or appended."
 NOT_ENDED = "The turn is running, or its process was killed before it was stored how the turn was sent."
 NOT_STORED = "How it was sent is not stored: the turn was imported, or made by an earlier version."
+OF_OTHERS = "It had text from other conversations of the owner, which is not stored with this one."
 FOR_SUMMARY = "It asked for a summary. Such requests are not rebuilt."
 _CHANGED = (
     "What is stored does not yield the same bytes: an entry was redacted, or another version of longtalk has sent it."
@@ -179,6 +180,8 @@ def _rebuild(
     entries: Sequence[Entry],
     records: Sequence[Record],
 ) -> bytes:
+    if call.foreign:
+        raise _Unknown(OF_OTHERS)
     if settings.has_secrets:
         raise _Unknown("Its options hold credentials, which are not stored.")
     wire = WIRES.get(settings.wire)

@@ -19,7 +19,7 @@ from longtalk.policies import Policy
 from longtalk.policies.encoding import decode_policy, encode_policy
 from longtalk.transcript.standing import Record, read_record
 from longtalk.turn.draft import Draft
-from longtalk.turn.sent import StoredCall, TurnSettings, digest_bytes, digest_epoch
+from longtalk.turn.sent import SentCall, StoredCall, TurnSettings, digest_bytes, digest_epoch
 from longtalk.wires.protocol import Preamble, Quirks
 
 KIND = "settings"
@@ -167,11 +167,17 @@ def note_turn(
             handle=call.handle,
             schema=call.schema is not None,
             stream=call.is_streamed,
+            foreign=_has_foreign_text(call),
         )
         calls.append(msgspec.to_builtins(stored))
     if suffixes and given.keep_preamble:
         records.append(Record(SUFFIXES, entry, at, json_bytes.encode(StoredSuffixes(draft.turn.id, tuple(suffixes)))))
     return records, calls, digest
+
+
+def _has_foreign_text(call: SentCall) -> bool:
+    head = call.epoch.summary
+    return bool((call.suffix and call.suffix.foreign) or (head and head.profile))
 
 
 def _make_settings(draft: Draft, given: TurnSettings, before: StoredSettings | None) -> StoredSettings:

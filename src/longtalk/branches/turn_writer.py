@@ -17,8 +17,10 @@ import msgspec
 from longtalk._util.concurrency import call_store
 from longtalk.branches.branch import AsyncBranch, place_record
 from longtalk.branches.settings import find_settings, note_turn
+from longtalk.context.epochs import withhold_foreign
 from longtalk.context.manifest import encode_manifest
 from longtalk.errors import Deleted
+from longtalk.memory.profile.lines import PRIVATE
 from longtalk.notices import Notice
 from longtalk.stores._redaction import redact_turn
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedRequest, PlacedRecord, RequestKeyTaken
@@ -161,9 +163,10 @@ class AsyncTurnWriter:
 
     def _write(self, draft: Draft, entries: Sequence[Entry], turn: Turn | None, *, lasts: bool) -> Draft:
         own = turn is not None and turn.id == draft.turn.id
-        gone = self._known.difference(draft.transcript.records)
+        present = [withhold_foreign(record) for record in draft.transcript.records]
+        gone = self._known.difference(present)
         # Those of a turn that is not there yet wait for it.
-        records = [record for record in draft.transcript.records if record not in self._known] if own else []
+        records = [record for record in present if record not in self._known] if own else []
         manifest = b""
         if own and not lasts and draft.context is not None:
             new, calls, settings = note_turn(draft, self._settings, self._known)
@@ -259,9 +262,9 @@ class AsyncTurnWriter:
         )
 
     def _is_summarised(self, head: BranchHead) -> bool:
-        """Return True if the only change to the branch is the outcome of a background summary."""
+        """Return True if the only change to the branch is the outcome of a background summary, or a mark of privacy."""
         new = [each.record.kind for each in head.records if each.record not in self._known]
-        return head.revision == self._expect + 1 and "attempt" in new
+        return head.revision == self._expect + 1 and ("attempt" in new or PRIVATE in new)
 
     def around(self) -> AbstractContextManager[None]:
         """Return a context manager in which a tool of this turn is run."""

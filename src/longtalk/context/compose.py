@@ -21,6 +21,7 @@ import msgspec
 from longtalk._util.lookalikes import neutralize, neutralize_json
 from longtalk.context.costs import Meter
 from longtalk.context.epochs import Epoch, TurnSuffix, is_checked, map_kept_suffixes, merge_runs
+from longtalk.memory.profile.lines import PROFILE_TAG, read_turn_profile
 from longtalk.memory.recall.config import Recalled
 from longtalk.memory.summary import TAG
 from longtalk.transcript.lookalikes import NEUTRALIZED
@@ -130,6 +131,9 @@ def compose(
         if kept_suffix is None and (instruction or data)
         else []
     )
+    if epoch.summary and epoch.summary.profile and not held:
+        lines = read_turn_profile(transcript).render(epoch.summary.profile)
+        builder.pieces += [wire.quote(PROFILE_TAG, lines)] if lines else []
     if epoch.summary and epoch.summary.text and not held:
         text = epoch.summary.text if epoch.summary.is_brief else neutralize(epoch.summary.text)
         builder.pieces.append(wire.quote(TAG, text))

@@ -23,6 +23,7 @@ from longtalk.tokens import Counter, count_message
 from longtalk.transcript.manifest import EXCLUDED, Run
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.ranges import merge_spans
+from longtalk.transcript.standing import read_record
 from longtalk.transcript.transcript import Entry, Record, Transcript, now
 from longtalk.usage import Usage
 from longtalk.wires.entries import describe_entry
@@ -130,6 +131,13 @@ class TurnSuffix(msgspec.Struct, frozen=True, omit_defaults=True):
     """The data that memory added before the instruction."""
     asks: int = 0
     """The number of characters at the beginning of the text that request a memory card."""
+    foreign: str = ""
+    """The data that comes from other conversations. It is sent in one turn, and neither stored nor sent again."""
+
+    @property
+    def all_data(self) -> str:
+        """The data that memory added, including what comes from other conversations."""
+        return "\n".join(part for part in (self.foreign, self.data) if part)
 
     def remove_additions(self, wire: Wire, counter: Counter) -> TurnSuffix:
         """Return the suffix without what memory added, so with the instruction of the app alone."""
@@ -138,8 +146,18 @@ class TurnSuffix(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def pieces(self, wire: Wire) -> list[bytes]:
         """Return the suffix as messages in the format of a wire."""
-        data = [wire.quote(DATA, self.data)] if self.data else []
+        data = [wire.quote(DATA, self.all_data)] if self.all_data else []
         return [*data, wire.write_instruction(self.text)] if self.text else data
+
+
+def withhold_foreign(record: Record) -> Record:
+    """Return a record as it is stored: a suffix without data from other conversations."""
+    if record.kind != "aside" or b'"foreign"' not in record.data:
+        return record
+    suffix = read_record(record, TurnSuffix)
+    if suffix is None:
+        return record
+    return Record(record.kind, record.entry, record.at, json_bytes.encode(msgspec.structs.replace(suffix, foreign="")))
 
 
 class Anchor(msgspec.Struct, frozen=True):

@@ -21,9 +21,10 @@ from longtalk.context.token_limit import find_token_limit
 from longtalk.memory.brief.record import CaptureMode, CardKind, read_brief_record
 from longtalk.memory.cards import capture
 from longtalk.memory.head import render_unsent_app_lines
+from longtalk.memory.profile.lines import read_turn_profile, render_unsent_lines, with_turn_profile
 from longtalk.memory.recall.config import Recall, Recalled
 from longtalk.memory.summary import SummaryRequest, render_summary_prompt
-from longtalk.policies.base import BriefKeeper, Policy, read_rules
+from longtalk.policies.base import BriefKeeper, Policy, get_profile, make_card_config, read_rules
 from longtalk.tokens import Counter, count_message, count_preamble
 from longtalk.transcript.standing import Record
 from longtalk.transcript.transcript import Transcript
@@ -76,6 +77,8 @@ class TurnAdditions(msgspec.Struct, frozen=True):
     card_received: bool = False
     """Whether the model sent a card in this turn."""
     recalled: Recalled = Recalled()
+    profile: str = ""
+    """Lines of the owner's profile that the head of the epoch lacks."""
 
     @property
     def data(self) -> str:
@@ -90,8 +93,8 @@ class TurnAdditions(msgspec.Struct, frozen=True):
         asks = "" if self.in_system else self.request
         position = transcript.position(tail - 1) + 1
         text = "\n\n".join(part for part in (asks, instruction) if part)
-        data = self.data
-        return TurnSuffix(text, position, data=data, asks=len(asks)) if text or data else None
+        suffix = TurnSuffix(text, position, data=self.data, asks=len(asks), foreign=self.profile)
+        return suffix if suffix.text or suffix.all_data else None
 
     def remove_texts(self) -> TurnAdditions:
         """Return the additions without any text, for requests from which it was left out."""
@@ -149,7 +152,11 @@ class Prepared(msgspec.Struct, frozen=True):
         if self.limit is not None:
             room = self.limit if room is None else min(room, self.limit)
         if room is not None:
-            room -= self.plan.tokens + terms.counter.count(self.added.request + self.added.fresh) + _FRAME_TOKENS
+            room -= (
+                self.plan.tokens
+                + terms.counter.count(self.added.request + self.added.fresh + self.added.profile)
+                + _FRAME_TOKENS
+            )
         sent = NotRecalled(self.plan.epoch, self.transcript.size)
         return render_recalled(
             index, self.message, self.keeper.recalls, terms.counter, now=terms.now, exclude=sent, budget=room
@@ -173,7 +180,7 @@ class Prepared(msgspec.Struct, frozen=True):
             instruction=suffix.text if suffix is not None else None,
             tail=self.tail,
             held=held,
-            data=suffix.data if suffix is not None else "",
+            data=suffix.all_data if suffix is not None else "",
             recalled=added.recalled if added.recalled.text else None,
         )
         more = self._count_added_tokens()
@@ -200,7 +207,7 @@ class Prepared(msgspec.Struct, frozen=True):
     def _fit_additions(self) -> Prepared:
         """Return the request without the additions for which it has no room: recalled text, a card's request, lines."""
         prepared = self
-        for part in ({"recalled": Recalled()}, {"request": "", "card": ""}, {"fresh": ""}):
+        for part in ({"recalled": Recalled()}, {"request": "", "card": ""}, {"fresh": "", "profile": ""}):
             more = prepared._count_added_tokens()
             if not more or prepared.limit is None or prepared.plan.tokens + more <= prepared.limit:
                 break
@@ -270,7 +277,7 @@ def _choose_additions(
         card = ""
     if card and recipient.cards == "answer":
         asks = capture.render_card_request(
-            keeper.brief,
+            make_card_config(keeper),
             mode,
             catch_up=card == "catch_up",
             instruction=keeper.instruction,
@@ -280,7 +287,11 @@ def _choose_additions(
     fresh = render_unsent_app_lines(
         read_brief_record(transcript), keeper.brief, terms.counter, plan.epoch.summary, sent_data
     )
-    return TurnAdditions(fresh=fresh, request=asks, card=card, in_system=recipient.keeps_conversation)
+    profile = ""
+    # A provider that keeps what it is sent would keep these lines after they are deleted.
+    if get_profile(keeper) is not None and not recipient.keeps_conversation:
+        profile = render_unsent_lines(read_turn_profile(transcript), plan.epoch.summary)
+    return TurnAdditions(fresh=fresh, request=asks, card=card, in_system=recipient.keeps_conversation, profile=profile)
 
 
 def choose_capture_mode(keeper: BriefKeeper | None, epoch: Epoch, recipient: Recipient) -> CaptureMode:
@@ -297,7 +308,7 @@ def extend_preamble(
     if keeper is None:
         return preamble
     if choose_capture_mode(keeper, epoch, recipient) == "tool":
-        tools = (*preamble.tools, capture.make_memory_tool(keeper.brief))
+        tools = (*preamble.tools, capture.make_memory_tool(make_card_config(keeper)))
         preamble = msgspec.structs.replace(preamble, tools=tools)
     if added and added.in_system and added.request:
         system = f"{preamble.system}\n\n{added.request}" if preamble.system else added.request
@@ -312,6 +323,8 @@ def compose_summary_request(
 
     The context is the beginning of the next request, so the provider reads it from its cache.
     """
+    # A summary is stored, so it must not repeat what comes from other conversations.
+    transcript = with_turn_profile(transcript, None)
     context = compose(
         transcript,
         epoch=epoch,

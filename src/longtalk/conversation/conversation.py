@@ -32,6 +32,7 @@ from longtalk.branches.operations import (
 from longtalk.branches.turn_writer import AsyncTurnWriter
 from longtalk.conversation.brief import AsyncTalkBrief
 from longtalk.conversation.marks import AsyncMarks
+from longtalk.conversation.privacy import AsyncPrivacy, check_privacy
 from longtalk.conversation.reading import AsyncReading
 from longtalk.conversation.remembered import AsyncRemembered
 from longtalk.conversation.replay import replay_turn
@@ -64,13 +65,14 @@ from longtalk.turn.stream import AsyncStream
 from longtalk.wires.neutral import event
 
 
-class AsyncConversation(AsyncMarks, AsyncRemembered, AsyncReading):
+class AsyncConversation(AsyncMarks, AsyncPrivacy, AsyncRemembered, AsyncReading):
     """One conversation in a store, and the model that answers in it.
 
     `owner` is the owner of the conversation: two owners can use the same id for different conversations. `store` is one
     of `longtalk.stores`; by default, it is a SQLite file in the user's data folder. With `create=False`, a conversation
     that does not exist raises `NotFound` when it is first used. With `keep_preamble=False`, the store keeps only the
-    digest and the length of system texts. The other arguments are those of `AsyncChat`.
+    digest and the length of system texts. A `private` conversation adds nothing to the owner's profile and uses neither
+    it nor the owner's other conversations; None leaves that as it is. The other arguments are those of `AsyncChat`.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class AsyncConversation(AsyncMarks, AsyncRemembered, AsyncReading):
         store: Store | None = None,
         branch: str = MAIN,
         create: bool = True,
+        private: bool | None = None,
         policy: Policy = KeepAll(),  # noqa: B008
         tools: Iterable[Any] = (),
         options: Mapping[str, Any] | None = None,
@@ -98,6 +101,7 @@ class AsyncConversation(AsyncMarks, AsyncRemembered, AsyncReading):
     ) -> None:
         check_name(id, "id")
         check_name(branch, "branch")
+        check_privacy(id, private)
         self._archive = AsyncArchive(store, owner=owner)
         self._engine = AsyncEngine(
             model,
@@ -116,6 +120,7 @@ class AsyncConversation(AsyncMarks, AsyncRemembered, AsyncReading):
             keep_preamble=keep_preamble,
         )
         self._stored = AsyncBranch(self._archive.store, owner, id, branch, policy, create=create)
+        self._private = private
         self._jobs = Jobs()
 
     def __repr__(self) -> str:
@@ -267,6 +272,8 @@ class AsyncConversation(AsyncMarks, AsyncRemembered, AsyncReading):
                 return await self._begin_on(self._open_branch(await branch_to_go_on(self._stored, keyed)), given)
             if head is None:
                 await check_new(self._stored)
+            if await self._follow_privacy(transcript, is_new=head is None):
+                continue
             if keyed is None and given.edits is not None:
                 branch = self._open_branch(await branch_before(self._stored, given.edits))
                 return await branch._begin(msgspec.structs.replace(given, edits=None))
@@ -290,12 +297,13 @@ class AsyncConversation(AsyncMarks, AsyncRemembered, AsyncReading):
             if keyed is not None:
                 transcript = transcript.add(turn=msgspec.structs.replace(keyed.turn, status="running"))
             new = keyed is None
+            transcript = await self._add_profile(transcript)
             writer = AsyncTurnWriter(
                 self._stored, head, transcript, request=request if new else None, meta=given.meta if new else None
             )
             session = AsyncBranchSession(self._stored, writer, self._jobs)
             resumed = given if new else msgspec.structs.replace(given, message=None, brief=None)
-            return self._engine.begin(session, transcript, resumed)
+            return self._engine.begin(session, self._mark_private(transcript, is_new=head is None), resumed)
 
     async def _begin_on(self, other: AsyncConversation, given: TurnRequest) -> StartedTurn:
         """Begin a turn on another branch, with a notice that names the branch."""
@@ -365,5 +373,5 @@ class AsyncConversation(AsyncMarks, AsyncRemembered, AsyncReading):
         """Return a conversation object for another branch."""
         other = object.__new__(type(self))
         other._engine, other._archive, other._jobs = self._engine, self._archive, self._jobs
-        other._stored = branch
+        other._stored, other._private = branch, self._private
         return other

@@ -18,6 +18,7 @@ from longtalk.memory.brief.lines import enclose, escape_tags, render_brief, rend
 from longtalk.memory.brief.record import BriefRecord
 from longtalk.memory.brief.schema import Brief
 from longtalk.memory.outline import outline
+from longtalk.memory.profile.lines import PROFILE_TAG, TurnProfile
 from longtalk.memory.summary import TAG, Summary
 from longtalk.tokens import Counter, count_message
 from longtalk.transcript.ranges import Span, merge_spans
@@ -46,12 +47,13 @@ def build_head(
     outline_budget: int,
     substitute: Summary | None = None,
     keep_outlines: bool = False,
+    profile: TurnProfile = TurnProfile(),  # noqa: B008
 ) -> Summary:
     """Return the head of a request, which replaces the exchanges in `dropped` and those that `previous` replaced.
 
     `exchanges` are outlined, newest last, within `outline_budget` tokens; the tags around the whole head count toward
     this budget. `substitute` is a summary to include because a card is missing. With `keep_outlines`, the outlines of
-    the previous head are included again.
+    the previous head are included again. `profile` is sent in front of the text, which does not contain it.
     """
     content = apply(record.content, [], config, counter).content
     brief = render_brief(content, config)
@@ -83,18 +85,21 @@ def build_head(
     if outlines:
         parts.append(_enclose_outlines(outlines.values()))
     tokens = measure()
+    lines = profile.render(profile.digests)
+    profile_tokens = count_message(wire.quote(PROFILE_TAG, lines), counter) if lines else 0
     kept_spans = previous.outlined if previous and old_outlines else ()
     return Summary(
         text="\n".join(parts),
         covers=_find_covered(record, previous, dropped, (*outlines, *kept_spans), substitute, has_brief=bool(brief)),
-        tokens=tokens,
-        usual=tokens,
+        tokens=tokens + profile_tokens,
+        usual=tokens + profile_tokens,
         brief=counter.count(brief) if brief else 0,
         outline=tokens - base_tokens if outlines else counter.count(old_outlines) if old_outlines else 0,
         outlined=tuple(sorted((*outlines, *kept_spans))),
         usage=substitute.usage if substitute else Usage(),
         edition=record.edition,
         is_brief=True,
+        profile=profile.digests,
     )
 
 

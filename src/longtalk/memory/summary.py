@@ -104,6 +104,8 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The exchanges that the text covers only with an outline, as ranges like those in `covers`, but not merged."""
     edition: int = 0
     """The edition of the brief that the text contains (`BriefRecord.edition`)."""
+    profile: tuple[str, ...] = ()
+    """Digests of the lines of the owner's profile that are sent in front of the text. Their texts are not stored."""
 
     @property
     def stop(self) -> int:

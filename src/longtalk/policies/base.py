@@ -24,6 +24,7 @@ import msgspec
 from longtalk.errors import InputError
 from longtalk.memory.brief.record import BriefRecord, CaptureMode, CardKind
 from longtalk.memory.brief.schema import Brief
+from longtalk.memory.profile.config import Profile, add_profile_fields
 from longtalk.memory.recall.config import Recall
 from longtalk.memory.summary import Summary
 from longtalk.policies.view import View
@@ -147,7 +148,10 @@ class Compactor(msgspec.Struct, frozen=True):
 
 
 class BriefKeeper(Strategy, Protocol):
-    """A strategy that keeps a brief: lines that model and app maintain, and that replace older exchanges."""
+    """A strategy that keeps a brief: lines that model and app maintain, and that replace older exchanges.
+
+    A strategy that also keeps a profile of the owner has an attribute `profile` with its configuration.
+    """
 
     @property
     def brief(self) -> Brief:
@@ -193,6 +197,16 @@ class BriefKeeper(Strategy, Protocol):
     def choose_card(self, record: BriefRecord, *, near: bool, history: int, raw: int, current: int) -> CardKind:
         """Return which memory card to request with the next call; an empty string for none."""
         ...
+
+
+def get_profile(keeper: BriefKeeper | None) -> Profile | None:
+    """Return the configuration of the owner's profile that a strategy keeps; None if it keeps none."""
+    return getattr(keeper, "profile", None)
+
+
+def make_card_config(keeper: BriefKeeper) -> Brief:
+    """Return the brief of a strategy as memory cards see it: with the fields of the profile."""
+    return add_profile_fields(keeper.brief, get_profile(keeper))
 
 
 class Policy(Protocol):

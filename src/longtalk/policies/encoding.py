@@ -12,6 +12,7 @@ import msgspec
 
 from longtalk.errors import InputError
 from longtalk.memory.brief.schema import Brief, Field, Schema
+from longtalk.memory.profile.config import Profile
 from longtalk.memory.recall.config import Recall
 from longtalk.policies.base import Compactor, Policy
 from longtalk.policies.combine import Combine
@@ -30,7 +31,7 @@ _STRUCTS: dict[str, type[msgspec.Struct]] = {
     kind.__name__: kind
     for kind in (
         *(KeepAll, KeepLast, KeepMessages, TokenBudget, WindowShare, Summarize, Economy, Memory, Compactor),
-        *(CutCurrent, DigestTools, DropOldest, SummarizeOldest, Brief, Schema, Field, Recall),
+        *(CutCurrent, DigestTools, DropOldest, SummarizeOldest, Brief, Schema, Field, Profile, Recall),
         *(OverExchanges, OverMessages, OverTokens, OverWindow),
     )
 }

@@ -19,6 +19,8 @@ from longtalk.memory.brief.record import MAX_FAILED_REQUESTS, BriefRecord, Captu
 from longtalk.memory.brief.schema import Brief, check_whole_number
 from longtalk.memory.cards.capture import check_example, render_card_request
 from longtalk.memory.head import build_head, render_unsent_app_lines
+from longtalk.memory.profile.config import Profile, add_profile_fields
+from longtalk.memory.profile.lines import TurnProfile, read_turn_profile
 from longtalk.memory.recall.config import Recall
 from longtalk.memory.recall.labels import read_card_operations
 from longtalk.memory.summary import Summary, SummaryRequest
@@ -64,11 +66,16 @@ class Memory(msgspec.Struct, frozen=True):
 
     What it says never enters the brief, even if the model repeats it.
     """
+    profile: Profile | None = None
+    """What the model notes about the user, to be sent in all conversations of the owner; None to keep no profile."""
 
     def __repr__(self) -> str:
         # Stored epochs contain a digest of this text. With default values, the text is the same as before these
         # options existed.
-        return super().__repr__().replace(", instruction=''", "").replace(", example=''", "")
+        text = super().__repr__()
+        for default in (", instruction=''", ", example=''", ", profile=None"):
+            text = text.replace(default, "")
+        return text
 
     def __post_init__(self) -> None:
         if not isinstance(self.brief, Brief):
@@ -82,7 +89,9 @@ class Memory(msgspec.Struct, frozen=True):
             raise InputError(f"`capture` must be 'sentinel' or 'tool', not {self.capture!r}.")
         if not isinstance(self.instruction, str):
             raise InputError(f"`instruction` of Memory must be a string, not {type(self.instruction).__name__}.")
-        check_example(self.example, self.brief)
+        if self.profile is not None and not isinstance(self.profile, Profile):
+            raise InputError(f"`profile` of Memory must be a Profile(…) or None, not {self.profile!r}.")
+        check_example(self.example, add_profile_fields(self.brief, self.profile))
 
     @property
     def recalls(self) -> Recall:
@@ -92,7 +101,8 @@ class Memory(msgspec.Struct, frozen=True):
     @property
     def length(self) -> int:
         """The maximum length of a request's head in tokens, not counting a summary that replaces a missing card."""
-        return self.brief.budget + self.outline
+        profile = 0 if self.profile is None else self.profile.budget
+        return self.brief.budget + self.outline + profile
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
@@ -159,6 +169,11 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         return self.config.recalls
 
     @property
+    def profile(self) -> Profile | None:
+        """The configuration of the owner's profile; None if the policy keeps none."""
+        return self.config.profile
+
+    @property
     def capture(self) -> CaptureMode:
         """How the model reports lines for the brief: in a card, or by a tool call."""
         return self.config.capture
@@ -214,6 +229,9 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         says that the request leaves out older exchanges.
         """
         record, brief = read_brief_record(transcript), self.config.brief
+        is_new = not any(entry.role in ANSWERS for entry in transcript)
+        if self._has_other_profile(head, transcript, is_new=is_new):
+            return True
         if head is not None:
             unsent = render_unsent_app_lines(record, brief, counter, head, other_texts) if record.content.lines else ""
             more = counter.count(unsent)
@@ -224,7 +242,18 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         # Without a head, only the brief can represent the exchanges that are left out here or were handed to the
         # caller. Before the first answer, a new head invalidates no cache.
         gone = leaves_out or transcript.shed.number > 0
-        return bool(record.content.lines) and (gone or not any(entry.role in ANSWERS for entry in transcript))
+        return bool(record.content.lines) and (gone or is_new)
+
+    def _has_other_profile(self, head: Summary | None, transcript: Transcript, *, is_new: bool) -> bool:
+        """Return True if the head has lines of a profile that may not be sent any more.
+
+        Before the first answer, which `is_new` says, a new head invalidates no cache, so it is also wanted for lines
+        that the head lacks.
+        """
+        if self.config.profile is None:
+            return False
+        sent, present = set(head.profile if head else ()), set(read_turn_profile(transcript).digests)
+        return not sent <= present or (is_new and sent != present)
 
     def with_current_brief(self, view: View) -> View:
         """Return the view with a head that contains the current brief.
@@ -245,6 +274,7 @@ class CompactToBrief(msgspec.Struct, frozen=True):
             outline_budget=0,
             substitute=_find_substitute_summary(view, record, self.config),
             keep_outlines=True,
+            profile=self._read_profile(view),
         )
         return view.replace_blocks(dropped, head) if dropped else msgspec.structs.replace(view, summary=head)
 
@@ -297,8 +327,12 @@ class CompactToBrief(msgspec.Struct, frozen=True):
             },
             outline_budget=budget - min(budget // 2, self._count_excess(view)),
             substitute=substitute,
+            profile=self._read_profile(view),
         )
         return view.replace_blocks(dropped, head)
+
+    def _read_profile(self, view: View) -> TurnProfile:
+        return TurnProfile() if self.config.profile is None else read_turn_profile(view.transcript)
 
     def _count_excess(self, view: View) -> int:
         """Return the number of tokens by which a full head and a card request together exceed the limit.
@@ -309,7 +343,11 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         config = self.config
         request = view.wire.write_instruction(
             render_card_request(
-                config.brief, "sentinel", catch_up=True, instruction=config.instruction, example=config.example
+                add_profile_fields(config.brief, config.profile),
+                "sentinel",
+                catch_up=True,
+                instruction=config.instruction,
+                example=config.example,
             )
         )
         limit = max(config.limit, config.length + CARD_REQUEST_TOKENS)

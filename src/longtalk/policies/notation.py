@@ -10,6 +10,7 @@ import msgspec
 from longtalk._util.suggest import suggest
 from longtalk.errors import InputError
 from longtalk.memory.brief.schema import Brief
+from longtalk.memory.profile.config import Profile
 from longtalk.memory.recall.config import Recall
 from longtalk.policies import (
     Combine,
@@ -27,8 +28,8 @@ from longtalk.policies import (
 
 _LONGEST = 500
 _POLICIES = (KeepAll, KeepLast, KeepMessages, TokenBudget, WindowShare, Summarize, Economy, Memory, Combine)
-_NAMES: dict[str, Any] = {each.__name__: each for each in (*_POLICIES, DigestTools, Brief, Recall)}
-_WORDS = ("sentinel", "tool")
+_NAMES: dict[str, Any] = {each.__name__: each for each in (*_POLICIES, DigestTools, Brief, Profile, Recall)}
+_WORDS = ("sentinel", "tool", "conversation", "owner")
 _EXAMPLES = (
     "Examples: KeepAll(), KeepLast(10), KeepMessages(40), TokenBudget(8_000), WindowShare(0.8), Summarize(8_000), "
     "Economy(), Memory(), Combine(KeepLast(20), TokenBudget(8_000))."

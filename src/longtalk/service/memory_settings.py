@@ -10,6 +10,7 @@ import msgspec
 from longtalk._util.suggest import suggest
 from longtalk.errors import InputError
 from longtalk.memory.brief.schema import Brief, Field, Schema
+from longtalk.memory.profile.config import Profile
 from longtalk.memory.recall.config import Recall
 from longtalk.policies import Memory
 from longtalk.service.json_errors import describe
@@ -17,7 +18,9 @@ from longtalk.service.json_errors import describe
 _PARTS: Mapping[tuple[type, str], type] = {
     (Memory, "brief"): Brief,
     (Memory, "recall"): Recall,
+    (Memory, "profile"): Profile,
     (Brief, "schema"): Schema,
+    (Profile, "schema"): Schema,
     (Schema, "fields"): Field,
 }
 

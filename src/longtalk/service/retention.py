@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from longtalk._util.concurrency import call_store
 from longtalk.archive.archive import AsyncArchive
+from longtalk.memory.profile.lines import PROFILE_ID
 from longtalk.service.access import OWNER
 from longtalk.service.ids import is_chain
 from longtalk.service.settings import RetentionSettings
@@ -68,6 +69,9 @@ class Retention:
             )
             for info in page:
                 after = (info.updated, info.id)
+                if info.id == PROFILE_ID:
+                    # What the app has revoked must not come back.
+                    continue
                 kept_days = rule.chain_days or rule.days if is_chain(info.id) else rule.days
                 if not kept_days:
                     continue

@@ -25,7 +25,7 @@ from longtalk.memory.cards.hidden import NOT_NOTED, NOTED
 from longtalk.memory.recall.config import Recalled
 from longtalk.notices import Notice
 from longtalk.observation import log_suppressed
-from longtalk.policies.base import BriefKeeper, Rules
+from longtalk.policies.base import BriefKeeper, Rules, get_profile, make_card_config
 from longtalk.providers.redaction import Redactor
 from longtalk.tools import ArgumentError, Tool, Toolbox, ToolContext, tool
 from longtalk.transcript.transcript import Transcript, now
@@ -142,6 +142,7 @@ class AsyncTurnMemory:
             requested=_get_requested_card(draft),
             at=now(),
             example=keeper.example,
+            profile=get_profile(keeper),
         )
         return self._replace_transcript(draft, transcript, card_received=card_received)
 
@@ -161,6 +162,7 @@ class AsyncTurnMemory:
             draft.counter,
             requested=_get_requested_card(draft),
             at=now(),
+            profile=get_profile(self._keeper),
         )
         return self._replace_transcript(draft, transcript, card_received=card_received)
 
@@ -215,7 +217,7 @@ class AsyncTurnMemory:
         if self._keeper is None:
             return draft, "There is no brief.", True
         config = self._keeper.brief
-        arguments = _parse_arguments(capture.make_memory_tool(config), draft, call)
+        arguments = _parse_arguments(capture.make_memory_tool(make_card_config(self._keeper)), draft, call)
         if isinstance(arguments, ArgumentError):
             return draft, f"{NOT_NOTED}{arguments}", True
         transcript, problem = capture.apply_tool_call(
@@ -226,6 +228,7 @@ class AsyncTurnMemory:
             requested=_get_requested_card(draft),
             at=now(),
             example=self._keeper.example,
+            profile=get_profile(self._keeper),
         )
         return (
             self._replace_transcript(draft, transcript, card_received=not problem),

@@ -16,7 +16,7 @@ from longtalk.context.measure import MAX_ANSWER_ROOM, Terms
 from longtalk.context.prepare import Prepared, Recipient, prepare
 from longtalk.notices import Notice
 from longtalk.observation import Observer, log_suppressed
-from longtalk.policies.base import Rules
+from longtalk.policies.base import Rules, make_card_config
 from longtalk.providers.base import AsyncProvider, AsyncStatefulProvider, explain_unknown_prices
 from longtalk.tokens import count_preamble
 from longtalk.transcript.transcript import now
@@ -107,7 +107,7 @@ class AsyncRequestBuilder:
             return
         answer = await ask_for_card(
             draft.transcript,
-            keeper.brief,
+            make_card_config(keeper),
             provider=self._provider,
             options=self._options,
             quirks=learned.read_quirks(draft.transcript, self._provider.label),

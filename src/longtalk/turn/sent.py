@@ -89,6 +89,8 @@ class StoredCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     handle: Handle | None = None
     schema: bool = False
     stream: bool = False
+    foreign: bool = False
+    """Whether the request had text from other conversations of the owner, which is not stored."""
 
 
 def note_call(

@@ -18,11 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from longtalk._util.checks import check_meta
 from longtalk._sync._util.concurrency import call_store, run_in_thread
 from longtalk.archive.history import parse_terms
+from longtalk._sync.archive.owner_profile import OwnerProfile
+from longtalk.archive.profile_reading import change_privacy, forget_sources, read_privacy
 from longtalk._sync.archive.reading import ArchiveReading, not_found_error
 from longtalk.archive.redaction import REDACTED, replace_content
 from longtalk._sync.branches.branch import Branch
 from longtalk.branches.expire import expire
 from longtalk.errors import CorruptStore, InputError, NotFound
+from longtalk.memory.profile.config import Profile
+from longtalk.memory.profile.lines import PROFILE_ID
 from longtalk.stores.base import MAIN, ConversationInfo, DeletionReceipt, SearchHit, Store
 from longtalk.stores.checks import check_parents
 from longtalk.transcript.manifest import read_manifest as read_manifest
@@ -59,10 +63,14 @@ class Archive(ArchiveReading):
         With `meta`, return only conversations whose metadata has these values.
         """
         cursor = (after.updated, after.id) if isinstance(after, ConversationInfo) else after
-        found: list[ConversationInfo] = call_store(
-            self.store, lambda: self.store.conversations(self.owner, limit=limit, after=cursor, meta=meta)
-        )
-        return found
+
+        def read(count: int) -> list[ConversationInfo]:
+            found = self.store.conversations(self.owner, limit=count, after=cursor, meta=meta)
+            return [each for each in found if each.id != PROFILE_ID] if limit > 0 else []
+
+        # What the app has changed in the profile is stored as a conversation, but is none.
+        listed: list[ConversationInfo] = call_store(self.store, lambda: read(limit + 1))
+        return listed[:limit]
 
     def every(self, *, meta: Mapping[str, Any] | None = None) -> list[ConversationInfo]:
         """Return all conversations. None is missed, even if conversations change while the list is read page by page.
@@ -98,6 +106,21 @@ class Archive(ArchiveReading):
             self.store, lambda: find_app_lines(self.store, self.owner, terms, limit - len(found), conversation)
         )
         return [*found, *lines]
+
+    # Across conversations
+
+    def profile(self, config: Profile | None = None) -> OwnerProfile:
+        """Return the owner's profile, to be read and changed. `config` is the one of the policy, or the default."""
+        return OwnerProfile(self.store, self.owner, config or Profile())
+
+    def private(self, conversation: str) -> bool:
+        """Return True if a conversation is private: it adds nothing to the owner's profile and uses none of it."""
+        found: bool = self._call(partial(read_privacy, self.store), conversation)
+        return found
+
+    def set_private(self, conversation: str, private: bool = True) -> None:
+        """Make a conversation private, or end that. What it has added to the owner's profile is no longer there."""
+        self._call(partial(change_privacy, self.store, private=private), conversation)
 
     # Figures and checks
 
@@ -293,15 +316,19 @@ class Archive(ArchiveReading):
         for branch, held in settings.items():
             stored = Branch(self.store, self.owner, conversation, branch, KeepAll())
             call_store(self.store, partial(stored.attach, partial(strip_settings, stored=held)))
+        call_store(self.store, lambda: forget_sources(self.store, self.owner))
 
     def delete(self, conversation: str) -> DeletionReceipt:
         """Delete a conversation and all data derived from it, and return a receipt that counts what was deleted."""
         receipt: DeletionReceipt | None = self._call(self.store.delete, conversation)
         if receipt is None:
             raise not_found_error(conversation)
+        call_store(self.store, lambda: forget_sources(self.store, self.owner))
         return receipt
 
     def expire(self, conversation: str, *, before: int) -> DeletionReceipt | None:
         """Delete a conversation, unless it was changed at or after `before` (ms since 1970) or a turn is running."""
         receipt: DeletionReceipt | None = self._call(partial(expire, self.store), conversation, before)
+        if receipt is not None:
+            call_store(self.store, lambda: forget_sources(self.store, self.owner))
         return receipt

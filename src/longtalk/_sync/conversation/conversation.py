@@ -33,6 +33,7 @@ from longtalk._sync.branches.operations import (
 from longtalk._sync.branches.turn_writer import TurnWriter
 from longtalk._sync.conversation.brief import TalkBrief
 from longtalk._sync.conversation.marks import Marks
+from longtalk._sync.conversation.privacy import Privacy, check_privacy
 from longtalk._sync.conversation.reading import Reading
 from longtalk._sync.conversation.remembered import Remembered
 from longtalk._sync.conversation.replay import replay_turn
@@ -65,13 +66,14 @@ from longtalk._sync.turn.stream import Stream
 from longtalk.wires.neutral import event
 
 
-class Conversation(Marks, Remembered, Reading):
+class Conversation(Marks, Privacy, Remembered, Reading):
     """One conversation in a store, and the model that answers in it.
 
     `owner` is the owner of the conversation: two owners can use the same id for different conversations. `store` is one
     of `longtalk.stores`; by default, it is a SQLite file in the user's data folder. With `create=False`, a conversation
     that does not exist raises `NotFound` when it is first used. With `keep_preamble=False`, the store keeps only the
-    digest and the length of system texts. The other arguments are those of `Chat`.
+    digest and the length of system texts. A `private` conversation adds nothing to the owner's profile and uses neither
+    it nor the owner's other conversations; None leaves that as it is. The other arguments are those of `Chat`.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Conversation(Marks, Remembered, Reading):
         store: Store | None = None,
         branch: str = MAIN,
         create: bool = True,
+        private: bool | None = None,
         policy: Policy = KeepAll(),  # noqa: B008
         tools: Iterable[Any] = (),
         options: Mapping[str, Any] | None = None,
@@ -99,6 +102,7 @@ class Conversation(Marks, Remembered, Reading):
     ) -> None:
         check_name(id, "id")
         check_name(branch, "branch")
+        check_privacy(id, private)
         self._archive = Archive(store, owner=owner)
         self._engine = Engine(
             model,
@@ -117,6 +121,7 @@ class Conversation(Marks, Remembered, Reading):
             keep_preamble=keep_preamble,
         )
         self._stored = Branch(self._archive.store, owner, id, branch, policy, create=create)
+        self._private = private
         self._jobs = Jobs()
 
     def __repr__(self) -> str:
@@ -268,6 +273,8 @@ class Conversation(Marks, Remembered, Reading):
                 return self._begin_on(self._open_branch(branch_to_go_on(self._stored, keyed)), given)
             if head is None:
                 check_new(self._stored)
+            if self._follow_privacy(transcript, is_new=head is None):
+                continue
             if keyed is None and given.edits is not None:
                 branch = self._open_branch(branch_before(self._stored, given.edits))
                 return branch._begin(msgspec.structs.replace(given, edits=None))
@@ -291,12 +298,13 @@ class Conversation(Marks, Remembered, Reading):
             if keyed is not None:
                 transcript = transcript.add(turn=msgspec.structs.replace(keyed.turn, status="running"))
             new = keyed is None
+            transcript = self._add_profile(transcript)
             writer = TurnWriter(
                 self._stored, head, transcript, request=request if new else None, meta=given.meta if new else None
             )
             session = BranchSession(self._stored, writer, self._jobs)
             resumed = given if new else msgspec.structs.replace(given, message=None, brief=None)
-            return self._engine.begin(session, transcript, resumed)
+            return self._engine.begin(session, self._mark_private(transcript, is_new=head is None), resumed)
 
     def _begin_on(self, other: Conversation, given: TurnRequest) -> StartedTurn:
         """Begin a turn on another branch, with a notice that names the branch."""
@@ -366,5 +374,5 @@ class Conversation(Marks, Remembered, Reading):
         """Return a conversation object for another branch."""
         other = object.__new__(type(self))
         other._engine, other._archive, other._jobs = self._engine, self._archive, self._jobs
-        other._stored = branch
+        other._stored, other._private = branch, self._private
         return other

@@ -27,6 +27,7 @@ class ConnectionArguments(TypedDict, total=False):
     """The arguments of a conversation that are given with each start of a program, as for `Conversation`."""
 
     create: bool
+    private: bool | None
     tools: Iterable[Any]
     counter: Counter | None
     window: int | None

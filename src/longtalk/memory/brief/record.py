@@ -97,6 +97,10 @@ class BriefRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """The lines that the last change to the brief dropped."""
     refused: int = 0
     """The number of changes by the model that were refused so far."""
+    profile: BriefContent = BriefContent()
+    """The lines that this conversation contributes to the profile of its owner."""
+    replaced: dict[str, int] = {}
+    """The ids of lines of the profile that the model has removed here, each with the time in milliseconds."""
 
     def count_asks_since(self, raw: int) -> int:
         """Return the number of consecutive card requests that failed while `raw` had this value."""
@@ -142,7 +146,16 @@ def redact_since(record: BriefRecord, at: int, position: int) -> BriefRecord:
     These are all lines that the model added at or after `at`, the time of the entry in milliseconds. `position` is the
     position of the entry in the conversation.
     """
-    lines = tuple(line for line in record.content.lines if not line.entry or line.at < at)
-    content = msgspec.structs.replace(record.content, lines=lines)
-    covers = min(record.covers, position)
-    return msgspec.structs.replace(record, content=content, covers=covers, edition=record.edition + 1, dropped=())
+
+    def remove_later(content: BriefContent) -> BriefContent:
+        lines = tuple(line for line in content.lines if not line.entry or line.at < at)
+        return msgspec.structs.replace(content, lines=lines)
+
+    return msgspec.structs.replace(
+        record,
+        content=remove_later(record.content),
+        profile=remove_later(record.profile),
+        covers=min(record.covers, position),
+        edition=record.edition + 1,
+        dropped=(),
+    )

@@ -8,7 +8,7 @@ does not change within an epoch, because tools are part of the cached prefix.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -22,7 +22,9 @@ from longtalk.memory.brief.operations import Operation, parse_operations, to_lis
 from longtalk.memory.brief.record import BriefRecord, CaptureMode, CardKind, read_brief_record, with_brief_record
 from longtalk.memory.brief.schema import Brief
 from longtalk.memory.cards.echoes import ECHO, ForeignCards
+from longtalk.memory.cards.profile_lines import apply_to_profile, remove_repeated
 from longtalk.memory.cards.prompt import CATCH_UP, limit_tokens, read_card, render_card_prompt, render_instruction
+from longtalk.memory.profile.config import Profile
 from longtalk.tokens import Counter
 from longtalk.tools import Tool, tool
 from longtalk.transcript.transcript import Transcript
@@ -134,12 +136,13 @@ def apply_cards(
     requested: str,
     at: int,
     example: str = "",
+    profile: Profile | None = None,
 ) -> tuple[Transcript, bool]:
     """Update the brief with `cards`, the contents of the memory cards in the last answer.
 
     `requested` is the kind of card that was requested, and `at` the time in milliseconds. What repeats a card in the
-    text of a user or a tool, or the `example` that the model was shown, is refused. Return the new transcript, and
-    whether any card was usable.
+    text of a user or a tool, or the `example` that the model was shown, is refused. Lines for the fields of `profile`
+    are kept apart from the brief. Return the new transcript, and whether any card was usable.
     """
     is_usable = False
     dropped: tuple[Line, ...] = ()
@@ -153,7 +156,15 @@ def apply_cards(
         refused = [*parsed[1], *([ECHO] if own != parsed[0] else [])]
         refused += ["It is too long."] if len(operations) < len(own) else []
         updated = _apply_changes(
-            transcript, operations, refused, config, counter, covers=True, at=at, already_dropped=dropped
+            transcript,
+            operations,
+            refused,
+            config,
+            counter,
+            covers=True,
+            at=at,
+            already_dropped=dropped,
+            profile=profile,
         )
         transcript, is_usable = updated[0], is_usable or updated[1]
         if updated[1]:
@@ -170,17 +181,21 @@ def apply_tool_call(
     requested: str,
     at: int,
     example: str = "",
+    profile: Profile | None = None,
 ) -> tuple[Transcript, str]:
     """Update the brief with the changes that the model passed to the memory tool.
 
     `requested` is the kind of card that was requested, or "" if none was. If it is "", older entries do not count as
-    covered by the brief. `at` is the time in milliseconds, and `example` the card that the model was shown. Return the
-    new transcript, and the reason why the call was refused ("" if it was accepted).
+    covered by the brief. `at` is the time in milliseconds, and `example` the card that the model was shown. `profile`
+    means the same as for `apply_cards`. Return the new transcript, and the reason why the call was refused ("" if it
+    was accepted).
     """
     operations, refused = parse_operations(changes)
     own = ForeignCards(transcript, example=example).remove_echoes(operations)
     operations, refused = own, [*refused, *([ECHO] if own != operations else [])]
-    updated, applied = _apply_changes(transcript, operations, refused, config, counter, covers=bool(requested), at=at)
+    updated, applied = _apply_changes(
+        transcript, operations, refused, config, counter, covers=bool(requested), at=at, profile=profile
+    )
     return updated, "" if applied else " ".join(refused) or "None of these changes could be applied."
 
 
@@ -194,6 +209,7 @@ def _apply_changes(
     covers: bool,
     at: int,
     already_dropped: tuple[Line, ...] = (),
+    profile: Profile | None = None,
 ) -> tuple[Transcript, bool]:
     """Return the transcript with these operations applied to its brief, and whether at least one was accepted.
 
@@ -205,15 +221,24 @@ def _apply_changes(
     if refused and not operations:
         return with_brief_record(transcript, _replace(record, refused=record.refused + len(refused))), False
     # These changes must count as newer than every line, whatever the clock says.
-    at = max(at, 1 + max((line.seen for line in record.content.lines), default=0))
+    at = max(at, 1 + max((line.seen for line in (*record.content.lines, *record.profile.lines)), default=0))
+    find_origins = partial(_with_origins, record=record, transcript=transcript)
+    given, before, failed = len(operations), record, list[str]()
+    if profile is not None:
+        operations = remove_repeated(operations, transcript, _find_first_read(record, transcript))
+        record, operations, failed = apply_to_profile(
+            record, operations, config, profile, counter, transcript=transcript, at=at, find_origins=find_origins
+        )
     applied = apply(record.content, operations, config, counter, entry=transcript.head or "", at=at)
-    count = record.refused + len(refused) + len(applied.refused)
-    if operations and len(applied.refused) >= len(operations) and applied.content == record.content:
-        return with_brief_record(transcript, _replace(record, refused=count)), False
+    failed += applied.refused
+    count = before.refused + len(refused) + len(failed)
+    is_unchanged = applied.content == record.content and record == before
+    if given and len(failed) >= given and is_unchanged:
+        return with_brief_record(transcript, _replace(before, refused=count)), False
     record = _replace(
         record,
         refused=count,
-        content=_replace(applied.content, lines=tuple(_with_origins(applied.content.lines, record, transcript))),
+        content=_replace(applied.content, lines=tuple(find_origins(applied.content.lines))),
         covers=transcript.size if covers else record.covers,
         asks=0 if covers else record.asks,
         dropped=(*already_dropped, *applied.removed, *applied.dropped),
@@ -227,13 +252,12 @@ def _with_origins(lines: Sequence[Line], record: BriefRecord, transcript: Transc
 
     If no entry shares at least half of its terms, a new line keeps its present `entry`.
     """
-    known_ids = {line.id for line in record.content.lines}
+    known_ids = {line.id for line in (*record.content.lines, *record.profile.lines)}
     if all(line.id in known_ids for line in lines):
         return lines
     from longtalk.memory.terms import extract_terms
 
-    start = max(transcript.index_of(record.covers), len(transcript) - _MAX_ENTRIES_READ, 0)
-    entries = [transcript[i] for i in range(start, len(transcript) - 1)]
+    entries = [transcript[i] for i in range(_find_first_read(record, transcript), len(transcript) - 1)]
     entry_terms = [(entry.id, frozenset(extract_terms(text_if_readable(entry)))) for entry in entries]
     return [
         line
@@ -241,6 +265,11 @@ def _with_origins(lines: Sequence[Line], record: BriefRecord, transcript: Transc
         else _replace(line, entry=_find_origin(line, frozenset(extract_terms(line.text)), entry_terms))
         for line in lines
     ]
+
+
+def _find_first_read(record: BriefRecord, transcript: Transcript) -> int:
+    """Return the index of the first entry that a new card may be about."""
+    return max(transcript.index_of(record.covers), len(transcript) - _MAX_ENTRIES_READ, 0)
 
 
 def _find_origin(line: Line, line_terms: frozenset[str], entries: Sequence[tuple[str, frozenset[str]]]) -> str:

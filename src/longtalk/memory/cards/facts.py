@@ -50,8 +50,8 @@ def render_facts_prompt(messages: Sequence[str]) -> str:
 def make_card(answer: str, messages: Sequence[str], config: Brief) -> str:
     """Return the content of a memory card with the facts that a model has found in these messages.
 
-    The facts are added to the field `facts` of the brief or, if it has none, to its first list. Return "" if the answer
-    can't be read, or if the brief has no list.
+    The facts are added to the field `about_user` of the profile or else to the field `facts` of the brief; if it has
+    neither, to its first list. Return "" if the answer can't be read, or if the brief has no list.
     """
     from longtalk.memory.terms import extract_terms
 
@@ -65,7 +65,8 @@ def make_card(answer: str, messages: Sequence[str], config: Brief) -> str:
         return ""
     stated = [frozenset(extract_terms(text)) for text in messages]
     kept = [text for text in facts if _is_stated(frozenset(extract_terms(text)), stated)]
-    field = next((field for field in lists if field.name == "facts"), lists[0])
+    wanted = {field.name: field for field in lists}
+    field = wanted.get("about_user") or wanted.get("facts") or lists[0]
     return json_bytes.encode({f"+{field.key}": [f'The user: "{text}"' for text in kept]} if kept else {}).decode()
 
 

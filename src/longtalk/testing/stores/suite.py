@@ -34,6 +34,7 @@ from longtalk.testing.stores.crashes import CRASH_CASES
 from longtalk.testing.stores.extremes import EXTREME_CASES
 from longtalk.testing.stores.harness import Case, Reopen
 from longtalk.testing.stores.metadata import METADATA_CASES
+from longtalk.testing.stores.profiles import PROFILE_CASES
 from longtalk.testing.stores.records import RECORD_CASES
 from longtalk.testing.stores.removal import REMOVAL_CASES
 from longtalk.testing.stores.search import SEARCH_CASES
@@ -46,6 +47,7 @@ CASES: list[Case] = [
     *RECORD_CASES,
     *TURN_CASES,
     *METADATA_CASES,
+    *PROFILE_CASES,
     *CONCURRENCY_CASES,
     *SEARCH_CASES,
     *REMOVAL_CASES,

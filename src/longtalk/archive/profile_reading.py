@@ -1,0 +1,223 @@
+"""Make the profile of an owner from what the store has, and change what the app has written into it.
+
+What the app has changed is the metadata of a conversation without messages, whose id is `PROFILE_ID`: so every store
+keeps it with the owner's other data, replaces it as a whole, and writes it only if no other process has changed it in
+the meantime. Exports and copies include that conversation; deleting it deletes what the app has changed.
+
+A turn looks at the `MAX_CONVERSATIONS` conversations of the owner that were changed last. It reads only those that have
+changed since this process last read them, and checks that those whose lines it sends have not changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from longtalk.errors import NotFound
+from longtalk.memory.brief.record import KIND as BRIEF
+from longtalk.memory.brief.record import BriefRecord
+from longtalk.memory.profile.config import Profile
+from longtalk.memory.profile.lines import (
+    PROFILE_ID,
+    Contribution,
+    OwnerRecord,
+    ProfileLine,
+    TurnProfile,
+    fit_profile,
+    is_private,
+    make_private_record,
+    merge_lines,
+)
+from longtalk.stores.base import BranchHead, Commit, ConversationInfo, HeadMoved, PlacedRecord, Store
+from longtalk.tokens import Counter
+from longtalk.transcript.standing import read_record
+from longtalk.transcript.transcript import now
+
+MAX_CONVERSATIONS = 200
+"""The maximum number of conversations that contribute to a profile: those that were changed last."""
+_MAX_BRANCHES = 16
+"""The maximum number of branches of a conversation that contribute, those that were changed last."""
+_MAX_OWNERS = 64
+"""The maximum number of owners of a store whose conversations this process remembers."""
+_META = "profile"
+
+
+class _Known(NamedTuple):
+    """What a conversation contributes, and by what this process knows that it has not changed."""
+
+    updated: int
+    branches: tuple[str, ...]
+    revisions: tuple[tuple[str, int], ...]
+    contributions: tuple[Contribution, ...]
+
+
+class _Cache:
+    """What the conversations of some owners contribute, by owner and conversation. It is safe for several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owners: OrderedDict[str, dict[str, _Known]] = OrderedDict()
+
+    def get(self, owner: str) -> dict[str, _Known]:
+        with self._lock:
+            return self._owners.get(owner, {})
+
+    def put(self, owner: str, known: dict[str, _Known]) -> None:
+        with self._lock:
+            self._owners[owner] = known
+            self._owners.move_to_end(owner)
+            while len(self._owners) > _MAX_OWNERS:
+                self._owners.popitem(last=False)
+
+
+_caches: WeakKeyDictionary[Store, _Cache] = WeakKeyDictionary()
+
+
+def read_profile_lines(store: Store, owner: str) -> list[ProfileLine]:
+    """Return all lines of an owner's profile, oldest first."""
+    infos = store.conversations(owner, limit=MAX_CONVERSATIONS)
+    found = [each for info in infos for each in _read_conversation(store, owner, info).contributions]
+    return merge_lines(found, read_owner_record(store, owner))
+
+
+def read_turn_profile(store: Store, owner: str, conversation: str, config: Profile, counter: Counter) -> TurnProfile:
+    """Return the lines of an owner's profile that a turn of this conversation sends."""
+    cache = _caches.setdefault(store, _Cache())
+    infos = {info.id: info for info in store.conversations(owner, limit=MAX_CONVERSATIONS)}
+    app = _read_meta(infos[PROFILE_ID]) if PROFILE_ID in infos else read_owner_record(store, owner)
+    before, fresh = cache.get(owner), set()
+    known: dict[str, _Known] = {}
+    for name, info in infos.items():
+        old = before.get(name)
+        if old is None or (old.updated, old.branches) != (info.updated, info.branches):
+            old = _read_conversation(store, owner, info)
+            fresh.add(name)
+        known[name] = old
+    while True:
+        found = [each for old in known.values() for each in old.contributions]
+        lines = merge_lines(found, app)
+        profile = fit_profile(lines, config, counter, conversation)
+        sent = {line.id for line in profile.lines}
+        sources = {source.conversation for line in lines if line.id in sent for source in line.sources}
+        stale = [name for name in sources - fresh if known[name].revisions != _list_revisions(store, owner, name)]
+        if not stale:
+            cache.put(owner, known)
+            return profile
+        for name in stale:
+            # A redaction changes no time.
+            known[name] = _read_conversation(store, owner, infos[name])
+        fresh.update(stale)
+
+
+def read_owner_record(store: Store, owner: str) -> OwnerRecord:
+    """Return what the app has changed in the profile of an owner."""
+    info = store.info(owner, PROFILE_ID)
+    return OwnerRecord() if info is None else _read_meta(info)
+
+
+def change_owner_record(store: Store, owner: str, change: Callable[[OwnerRecord], OwnerRecord]) -> None:
+    """Replace what the app has changed in the profile of an owner, whatever other processes write meanwhile."""
+    while True:
+        head = store.head(owner, PROFILE_ID)
+        before = read_owner_record(store, owner)
+        after = change(before)
+        if after == before:
+            return
+        commit = Commit(
+            expect=head.revision if head is not None else 0, at=now(), meta={_META: msgspec.to_builtins(after)}
+        )
+        with contextlib.suppress(HeadMoved):
+            store.write(owner, PROFILE_ID, commit)
+            return
+
+
+def forget_sources(store: Store, owner: str) -> None:
+    """Remove the app's texts for lines that no conversation states any more."""
+    if read_owner_record(store, owner).edits:
+        stated = {line.id for line in read_profile_lines(store, owner)}
+
+        def change(record: OwnerRecord) -> OwnerRecord:
+            return msgspec.structs.replace(
+                record, edits={line: text for line, text in record.edits.items() if line in stated}
+            )
+
+        change_owner_record(store, owner, change)
+
+
+def read_privacy(store: Store, owner: str, conversation: str) -> bool:
+    """Return True if a conversation is private. Raises `NotFound` if there is none."""
+    heads = list(_read_heads(store, owner, conversation, limit=None))
+    if not heads:
+        raise NotFound(f"Conversation {conversation!r} not found.")
+    return _is_any_private(heads)
+
+
+def change_privacy(store: Store, owner: str, conversation: str, *, private: bool, create: bool = False) -> None:
+    """Make a conversation private, or end that, on all of its branches. With `create`, begin it if there is none.
+
+    Raises `NotFound` if there is none. A running turn is not disturbed.
+    """
+    record = PlacedRecord(make_private_record(now(), private=private), -1)
+    heads = list(_read_heads(store, owner, conversation, limit=None))
+    if not heads and create:
+        with contextlib.suppress(HeadMoved):
+            store.write(owner, conversation, Commit(expect=0, at=now(), records=(record,)))
+            return
+        heads = list(_read_heads(store, owner, conversation, limit=None))
+    if not heads:
+        raise NotFound(f"Conversation {conversation!r} not found.")
+    for name in [head.branch for head in heads]:
+        while (head := store.head(owner, conversation, name)) is not None:
+            if is_private(each.record for each in head.records) == private:
+                break
+            commit = Commit(branch=name, expect=head.revision, records=(record,), lease=head.lease, at=now())
+            with contextlib.suppress(HeadMoved):
+                store.write(owner, conversation, commit)
+
+
+def _read_meta(info: ConversationInfo) -> OwnerRecord:
+    try:
+        return msgspec.convert(info.meta.get(_META, {}), OwnerRecord)
+    except msgspec.ValidationError:
+        return OwnerRecord()
+
+
+def _read_conversation(store: Store, owner: str, info: ConversationInfo) -> _Known:
+    """Return what a conversation contributes: nothing if it is private."""
+    heads = [] if info.id == PROFILE_ID else list(_read_heads(store, owner, info.id, limit=_MAX_BRANCHES))
+    contributions: list[Contribution] = []
+    if not _is_any_private(heads):
+        for head in heads:
+            records = [each.record for each in head.records if each.record.kind == BRIEF]
+            brief = read_record(records[-1], BriefRecord) if records else None
+            if brief is not None and (brief.profile.lines or brief.replaced):
+                contributions.append(Contribution(info.id, head.branch, brief.profile.lines, brief.replaced))
+    revisions = tuple(sorted((head.branch, head.revision) for head in heads))
+    return _Known(info.updated, info.branches, revisions, tuple(contributions))
+
+
+def _read_heads(store: Store, owner: str, conversation: str, *, limit: int | None) -> Iterable[BranchHead]:
+    """Yield the heads of the branches of a conversation that were changed last, with their records."""
+    for each in _sort_heads(store.branches(owner, conversation))[:limit]:
+        head = store.head(owner, conversation, each.branch)
+        if head is not None:
+            yield head
+
+
+def _sort_heads(heads: Iterable[BranchHead]) -> list[BranchHead]:
+    return sorted(heads, key=lambda head: (-head.updated, head.branch))
+
+
+def _list_revisions(store: Store, owner: str, conversation: str) -> tuple[tuple[str, int], ...]:
+    heads = _sort_heads(store.branches(owner, conversation))[:_MAX_BRANCHES]
+    return tuple(sorted((head.branch, head.revision) for head in heads))
+
+
+def _is_any_private(heads: Iterable[BranchHead]) -> bool:
+    return any(is_private(each.record for each in head.records) for head in heads)

@@ -1,0 +1,98 @@
+"""Apply what a memory card says about the user to what its conversation contributes to the owner's profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from longtalk.memory.brief.apply import apply
+from longtalk.memory.brief.lines import Line, make_line_id, normalize
+from longtalk.memory.brief.operations import Operation
+from longtalk.memory.brief.record import BriefRecord
+from longtalk.memory.brief.schema import Brief
+from longtalk.memory.profile.config import Profile
+from longtalk.memory.profile.lines import read_turn_profile
+from longtalk.tokens import Counter
+from longtalk.transcript.transcript import Transcript
+from longtalk.wires import text_if_readable
+
+_MAX_REPLACED = 100
+"""The maximum number of lines of other conversations that a record replaces."""
+FindOrigins = Callable[[Sequence[Line]], Sequence[Line]]
+
+_replace = msgspec.structs.replace
+
+
+def remove_repeated(operations: Sequence[Operation], transcript: Transcript, start: int) -> list[Operation]:
+    """Return the operations without texts that only repeat what the request said about the user.
+
+    Else deleting the conversation that a line comes from would not remove the line. A text is kept if the user has
+    stated all of it in a message of this conversation, at index `start` or later.
+    """
+    repeated = {line.said for line in read_turn_profile(transcript).lines if not line.is_own}
+    if not repeated:
+        return list(operations)
+    from longtalk.memory.terms import extract_terms
+
+    def is_repeated(text: str) -> bool:
+        return make_line_id("", normalize(text)) in repeated and not is_stated(set(extract_terms(text)))
+
+    def is_stated(terms: set[str]) -> bool:
+        entries = (transcript[i] for i in range(start, len(transcript)))
+        return any(entry.role == "user" and terms <= set(extract_terms(text_if_readable(entry))) for entry in entries)
+
+    kept = []
+    for each in operations:
+        if each.op in ("set", "add", "plain") and any(map(is_repeated, each.texts)):
+            texts = tuple(text for text in each.texts if not is_repeated(text))
+            if not texts:
+                continue
+            # A list that is replaced must not lose what it has just been told to keep.
+            each = _replace(each, op="add" if each.op == "set" else each.op, texts=texts)
+        kept.append(each)
+    return kept
+
+
+def apply_to_profile(
+    record: BriefRecord,
+    operations: Sequence[Operation],
+    config: Brief,
+    profile: Profile,
+    counter: Counter,
+    *,
+    transcript: Transcript,
+    at: int,
+    find_origins: FindOrigins,
+) -> tuple[BriefRecord, list[Operation], list[str]]:
+    """Apply the operations on fields of the profile to a record.
+
+    Return the new record, the remaining operations, which are for the brief, and the reasons why some were refused.
+    """
+    own = [each for each in operations if _is_for_profile(each, record, config, profile, counter)]
+    if not own:
+        return record, list(operations), []
+    rest = [each for each in operations if each not in own]
+    others = {line.said: line.id for line in read_turn_profile(transcript).lines if not line.is_own}
+    replaced = dict(record.replaced)
+    refused: list[str] = []
+    content = record.profile
+    for each in own:
+        applied = apply(content, [each], profile.brief, counter, entry=transcript.head or "", at=at)
+        content = applied.content
+        elsewhere = [others[said] for text in each.texts if (said := make_line_id("", normalize(text))) in others]
+        if each.op in ("remove", "resolve") and elsewhere:
+            # The line comes from another conversation, which does not change.
+            replaced |= dict.fromkeys(elsewhere, at)
+        else:
+            refused += applied.refused
+    content = _replace(content, lines=tuple(find_origins(content.lines)))
+    replaced = dict(list(replaced.items())[-_MAX_REPLACED:])
+    return _replace(record, profile=content, replaced=replaced), rest, refused
+
+
+def _is_for_profile(change: Operation, record: BriefRecord, config: Brief, profile: Profile, counter: Counter) -> bool:
+    if change.field:
+        return config.schema.find(change.field) is None and profile.schema.find(change.field) is not None
+    # Without a field, an operation is for the brief if the brief has such a line.
+    return bool(change.texts) and bool(apply(record.content, [change], config, counter).refused)
