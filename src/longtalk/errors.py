@@ -7,6 +7,7 @@ part of its reply that was already paid for (`TurnFailed.state` and `TurnFailed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -82,7 +83,14 @@ class ToolError(InputError):
 
 
 class ResultMismatch(InputError):
-    """Raised if the results of tool calls that the app ran don't belong to the calls that wait for them."""
+    """Raised if the results of tool calls that the app ran don't belong to the calls that wait for them.
+
+    `unknown` are the ids of results that no call waits for.
+    """
+
+    def __init__(self, message: str, *, unknown: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.unknown = tuple(unknown)
 
 
 class PinRefused(InputError):

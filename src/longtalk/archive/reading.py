@@ -65,16 +65,24 @@ class AsyncArchiveReading:
         """
         head = await self._read_head(conversation, branch)
         stop = head.size if before is None else max(0, min(before, head.size))
-        start = 0 if limit is None else max(0, stop - max(1, limit))
-        start = await self._find_turn_start(conversation, branch, start)
-        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, start, stop)
-        pack = await self._call(self.store.read, conversation, branch, start, stop)
-        metas = await self._call(self.store.metas, conversation, branch, start, stop)
+        count = stop if limit is None else max(1, limit)
+        while True:
+            start = await self._find_turn_start(conversation, branch, max(0, stop - count))
+            entries = await self._read_history(conversation, branch, start, stop)
+            if not start or len(entries) >= max(1, limit or 0):
+                break
+            # Some entries are not shown, so that the page has too few.
+            count = 2 * (stop - start)
         if (await self._read_head(conversation, branch)).revision != head.revision:
             # The branch changed between these reads, so a turn could look complete without its answer: read again.
             return await self.history(conversation, branch=branch, meta=meta, before=before, limit=limit)
-        entries = to_history(pack.entries(), [turn for _, turn in turns], metas, start=start)
         return [each for each in entries if meta_matches(each.meta, meta or {})]
+
+    async def _read_history(self, conversation: str, branch: str, start: int, stop: int) -> list[HistoryEntry]:
+        turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, start, stop)
+        pack = await self._call(self.store.read, conversation, branch, start, stop)
+        metas = await self._call(self.store.metas, conversation, branch, start, stop)
+        return to_history(pack.entries(), [turn for _, turn in turns], metas, start=start)
 
     async def turn(self, conversation: str, turn: str, *, branch: str = MAIN) -> StoredTurn:
         """Return a turn with its entries, from this branch if it is there, else from another one that has it."""

@@ -34,7 +34,7 @@ async def replay_turn(stored: AsyncBranch, engine: AsyncEngine, keyed: KeyedTurn
     transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(keyed.turn,)))
     prices = engine.prices(given.options) if engine.provider.label == keyed.turn.model else None
     draft = Draft(wire=wire, transcript=transcript, turn=keyed.turn, answer=answer, prices=prices)
-    checked = draft if given.output is None else OutputType(given.output).check(draft, last=True)
+    checked = draft if given.output is None else OutputType.read(given.output).check(draft, last=True)
     return StoredReply(checked, keyed.branch)
 
 

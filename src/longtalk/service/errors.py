@@ -9,6 +9,7 @@ import msgspec
 
 from longtalk.errors import (
     AuthFailed,
+    BadOutput,
     BadState,
     Busy,
     ContextOverflow,
@@ -52,7 +53,7 @@ class ApiError(Exception):
         self.message = message
         self.kind = kind
         self.param = param
-        self.code = code
+        self.code = code or ("invalid_value" if param and status == 400 else None)
         self.headers = dict(headers or {})
 
     def to_object(self) -> dict[str, Any]:
@@ -68,9 +69,9 @@ class ApiError(Exception):
         return Response(body, self.status, self.headers, media_type="application/json")
 
 
-def not_found(what: str) -> ApiError:
+def not_found(what: str, param: str = "id") -> ApiError:
     """Return the error for an unknown id, the same for ids that are deleted, of another owner, or were never given."""
-    return ApiError(404, f"{what} not found.", param="id", code="not_found")
+    return ApiError(404, f"{what} not found.", param=param, code="not_found")
 
 
 def interrupted() -> ApiError:
@@ -104,6 +105,7 @@ def from_error(problem: Exception) -> ApiError:
 
 _STATUSES: tuple[tuple[type[Exception], int, str], ...] = (
     (KeyReused, 422, "idempotency_key_reused"),
+    (BadOutput, 422, "invalid_output"),
     (NotFound, 404, "not_found"),
     (MissingExtra, 500, "missing_extra"),
     (InputError, 400, "invalid_request"),

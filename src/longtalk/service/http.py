@@ -62,8 +62,8 @@ def decode(body: bytes, kind: type[T], limits: Limits) -> T:
         body.decode()
         return msgspec.json.decode(body or b"{}", type=kind)
     except msgspec.ValidationError as problem:
-        message, param = describe(str(problem))
-        raise ApiError(400, message, param=param, code="invalid_value") from None
+        message, param, code = describe(str(problem))
+        raise ApiError(400, message, param=param, code=code) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise ApiError(400, f"The body is not valid JSON: {problem}.", code="invalid_json") from None
     except RecursionError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 _TYPES = {
     "str": "a string",
@@ -13,18 +14,30 @@ _TYPES = {
     "array": "an array",
     "null": "null",
 }
+_MEASURES = {"int": ("integer", "value"), "str": ("string", "length"), "array": ("array", "length")}
+"""The words of error codes for values out of bounds."""
 _QUOTED = re.compile(r"`([^`]*)`")
 
 
-def describe(problem: str) -> tuple[str, str | None]:
-    """Return the message and the field for a text of msgspec about a value."""
+class ValueProblem(NamedTuple):
+    """What is wrong with a value of a request, in the form of the public API's errors."""
+
+    message: str
+    param: str | None
+    code: str
+
+
+def describe(problem: str) -> ValueProblem:
+    """Return the message, the field and the code for a text of msgspec about a value."""
     problem, _, at = problem.partition(" - at `")
     path, inner, _ = at.removeprefix("$").removeprefix(".").removesuffix("`").partition("[...]")
     what, field, name = problem.partition(" field `")
     if field:
         # The object lacks a field, or has one that is unknown.
         path = ".".join(filter(None, (path, name.rstrip("`"))))
-        return f"`{path}` is " + ("missing." if "missing" in what else "not a field of this request."), path
+        if "missing" in what:
+            return ValueProblem(f"`{path}` is missing.", path, "missing_required_parameter")
+        return ValueProblem(f"`{path}` is not a field of this request.", path, "unknown_parameter")
     subject = f"`{path}`" if path else "The body"
     if inner:
         subject = f"A value of {subject}"
@@ -35,7 +48,17 @@ def describe(problem: str) -> tuple[str, str | None]:
         text = f"can't be {problem.removeprefix('Invalid enum value ')}"
     else:
         text = f"is wrong: {problem}"
-    return f"{subject} {text}.", path or None
+    return ValueProblem(f"{subject} {text}.", path or None, _find_code(problem))
+
+
+def _find_code(problem: str) -> str:
+    if not problem.startswith("Expected "):
+        return "invalid_value"
+    kind, _, bound = problem.removeprefix("Expected `").partition("`")
+    what, measure = _MEASURES.get(kind.partition(" ")[0], ("decimal", "value"))
+    if ">" in bound:
+        return f"{what}_below_min_{measure}"
+    return f"{what}_above_max_{measure}" if "<" in bound else "invalid_type"
 
 
 def _name_types(text: str) -> str:

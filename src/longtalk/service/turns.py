@@ -48,6 +48,8 @@ class TurnOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The wire of the messages."""
     messages: Sequence[bytes]
     """What the client sends, as JSON: earlier messages that the service does not have yet, and the new ones."""
+    first: int = 0
+    """The place of the first of these messages in the list that the client has sent, for errors."""
     system: str | None = None
     tools: Sequence[Tool] = ()
     options: Mapping[str, Any] = {}
@@ -88,24 +90,36 @@ def read_input(order: TurnOrder) -> TurnInput:
     history, new = tuple(order.messages[: last + 1]), order.messages[last + 1 :]
     if not new:
         if history or (order.conversation is None and order.state is None):
-            raise ApiError(400, "There is no new message after the last answer: send one.", param=_PARAM[order.wire])
+            message = "There is no new message after the last answer: send one."
+            raise ApiError(400, message, param=_PARAM[order.wire], code="invalid_value")
         return TurnInput((), None)
     outputs = [each for each in new if _is_result(json_bytes.fields(each))]
     said = [each for each in new if not _is_result(json_bytes.fields(each))]
     try:
         results = tuple(_read_output(each, order) for each in outputs)
         entries = read_messages(said, wire) if said else []
-        lost = list_lost_content(entries, order.model.provider.wire)
-        if not order.model.provider.capabilities.images and "images" not in lost and has_images(entries):
-            lost.append("images")
     except InputError as problem:
-        raise ApiError(400, str(problem), param=_PARAM[order.wire]) from None
-    if lost:
-        what = ", ".join(lost)
-        raise ApiError(
-            400, f"{order.model.provider.label} can't read this part of the input: {what}.", param=_PARAM[order.wire]
-        )
+        raise ApiError(400, str(problem), param=_PARAM[order.wire], code="invalid_value") from None
+    if _list_lost(order, entries):
+        _refuse_lost(order, said)
     return TurnInput(history, ParsedMessage(tuple(entries), results))
+
+
+def _list_lost(order: TurnOrder, entries: Sequence[Entry]) -> list[str]:
+    """Return what of these messages the provider can't read."""
+    lost = list_lost_content(entries, order.model.provider.wire)
+    images = not order.model.provider.capabilities.images and "images" not in lost and has_images(entries)
+    return [*lost, "images"] if images else lost
+
+
+def _refuse_lost(order: TurnOrder, said: Sequence[bytes]) -> None:
+    """Raise `ApiError` for the first message that the provider can't read."""
+    for each in said:
+        what = ", ".join(_list_lost(order, read_messages([each], HTTP_WIRES[order.wire])))
+        if what:
+            place = f"{_PARAM[order.wire]}[{order.first + list(order.messages).index(each)}].content"
+            message = f"{order.model.provider.label} can't read this part of the input: {what}."
+            raise ApiError(400, message, param=place, code="unsupported_value")
 
 
 @contextmanager
@@ -114,7 +128,18 @@ def name_results(order: TurnOrder) -> Iterator[None]:
     try:
         yield
     except ResultMismatch as problem:
-        raise ApiError(400, str(problem), param=_PARAM[order.wire], code="invalid_value") from None
+        raise ApiError(400, str(problem), param=_name_result(order, problem), code="invalid_value") from None
+
+
+def _name_result(order: TurnOrder, problem: ResultMismatch) -> str:
+    """Return the path of the first result that no call waits for, or that of the list."""
+    name = _PARAM[order.wire]
+    for number, each in enumerate(order.messages, order.first):
+        fields = json_bytes.fields(each)
+        for field in ("call_id", "tool_call_id"):
+            if _is_result(fields) and json_bytes.text(fields.get(field, b"")) in problem.unknown:
+                return f"{name}[{number}].{field}"
+    return name
 
 
 async def open_stream(order: TurnOrder, store: Store, *, on_event: OnEvent | None) -> AsyncStream[Any]:
@@ -184,7 +209,7 @@ def read_state_before(order: TurnOrder, given: TurnInput) -> bytes | None:
         new = skip_known(_read_history(order, given), list(before))
         return codec.encode(append_messages(before, new, counter) if new else before)
     except InputError as problem:
-        raise ApiError(400, str(problem), param=_PARAM[order.wire]) from None
+        raise ApiError(400, str(problem), param=_PARAM[order.wire], code="invalid_value") from None
 
 
 async def read_state(store: Store, owner: str, conversation: str, branch: str, turn: str | None = None) -> bytes | None:
@@ -212,7 +237,7 @@ async def compact(order: TurnOrder, *, on_event: OnEvent | None) -> Compaction:
     said = msgspec.structs.replace(order, messages=())
     state = read_state_before(said, TurnInput(tuple(order.messages), None))
     if state is None:
-        raise ApiError(400, "There is nothing to compact.", param=_PARAM[order.wire])
+        raise ApiError(400, "There is nothing to compact.", param=_PARAM[order.wire], code="invalid_value")
     system = model.system or None if order.system is None else order.system
     options = {**model.options, **order.options}
     return await AsyncChat(model.provider, policy=model.policy, on_event=on_event).compact(
@@ -234,7 +259,7 @@ def _read_history(order: TurnOrder, given: TurnInput) -> list[Entry]:
     try:
         return read_messages(given.history, HTTP_WIRES[order.wire])
     except InputError as problem:
-        raise ApiError(400, str(problem), param=_PARAM[order.wire]) from None
+        raise ApiError(400, str(problem), param=_PARAM[order.wire], code="invalid_value") from None
 
 
 async def _has_turn(order: TurnOrder, store: Store) -> bool:

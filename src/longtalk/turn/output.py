@@ -12,10 +12,11 @@ from longtalk._util import json_bytes
 from longtalk._util.lookalikes import neutralize
 from longtalk.errors import BadOutput, InputError
 from longtalk.notices import Notice
-from longtalk.transcript.transcript import now
+from longtalk.transcript.transcript import Entry, now
 from longtalk.turn.draft import Draft
 from longtalk.turn.json_schema import check_value
-from longtalk.wires.neutral import system
+from longtalk.wires.entries import read_text
+from longtalk.wires.neutral import LONGTALK, system
 from longtalk.wires.protocol import Quirks, Wire
 from longtalk.wires.schemas import OutputSchema
 
@@ -29,6 +30,7 @@ _SENT_BACK = (
     "Your last answer does not have the required form: {problem}. "
     "Answer again, with the corrected JSON alone. It must match this JSON Schema:\n{schema}"
 )
+_BEGIN = _SENT_BACK.partition(":")[0]
 _FENCED = re.compile(r"```\w*\s*\n(.*)\n\s*```", re.DOTALL)
 _WHY = {"length": "it was cut off", "filtered": "its provider has filtered it"}
 
@@ -60,6 +62,11 @@ class OutputType:
                 "are JSON "
                 f"objects, not {kind!r}: wrap it in such a type, as a field."
             )
+
+    @classmethod
+    def read(cls, kind: Any) -> OutputType:
+        """Return a type as an `OutputType`, which it may be already."""
+        return kind if isinstance(kind, OutputType) else cls(kind)
 
     @property
     def instruction(self) -> str:
@@ -119,6 +126,11 @@ class OutputType:
 
     def _render_schema(self) -> str:
         return json_bytes.encode(self.schema.schema).decode()
+
+
+def is_correction(entry: Entry) -> bool:
+    """Return True for a system message that asks the model for another answer because of the form of its last one."""
+    return entry.role == "system" and entry.wire == LONGTALK and read_text(entry).startswith(_BEGIN)
 
 
 def add_instruction(instruction: str | None, more: str) -> str:

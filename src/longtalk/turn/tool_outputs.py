@@ -77,7 +77,8 @@ def parse_outputs(
         open_ids = _list_ids(find_open_calls(transcript))
         raise ResultMismatch(
             f"No call waits for the results of {ids}. The open calls are: {open_ids or 'none'}. If a turn with these "
-            "results has failed, a turn without a message continues it."
+            "results has failed, a turn without a message continues it.",
+            unknown=[output.call_id for output in unknown],
         )
     if missing:
         raise ResultMismatch(

@@ -16,6 +16,8 @@ from longtalk import Archive, Conversation, Brief, Conversation, Memory
 from longtalk.archive.metrics import Metrics
 from longtalk.errors import CorruptStore, Deleted, InputError, RequestRefused
 from longtalk.memory import Field, Schema
+from longtalk.memory.cards.capture import TOOL_NAME
+from longtalk.memory.cards.hidden import NOTED
 from longtalk.models.call_cost import FREE, Prices
 from longtalk.policies import Compactor, DigestTools, DropOldest, KeepLast, OverExchanges
 from longtalk.providers.base import Capabilities
@@ -645,3 +647,33 @@ def test_a_turn_has_its_entries_after_notes_too(store: Store) -> None:
     assert [each.text for each in found.entries] == ["Are you there?", "Yes."]
     assert (Archive(store).metrics("c", start=0, stop=1))[0].turn == turn
     assert Archive(store).metrics("c", start=1) == []
+
+
+NOTES = [
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "m", "type": "function", "function": {"name": TOOL_NAME, "arguments": "{}"}}],
+    },
+    {"role": "tool", "tool_call_id": "m", "content": NOTED},
+]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7])
+def test_pages_have_every_shown_entry_once_even_if_hidden_ones_fill_a_page(limit: int) -> None:
+    store = InMemory()
+    talk = Conversation("c", model=Scripted(), store=store)
+    for number in range(3):
+        talk.append([{"role": "user", "content": f"{number}?"}, {"role": "assistant", "content": f"{number}."}])
+        for _ in range(4 * number):
+            talk.append(NOTES)
+    archive = Archive(store)
+    whole = archive.history("c")
+    assert [each.text for each in whole] == ["0?", "0.", "1?", "1.", "2?", "2."]
+    walked: list[Any] = []
+    before = None
+    while page := archive.history("c", limit=limit, before=before):
+        assert len(page) >= min(limit, len(whole) - len(walked))
+        walked = [*page, *walked]
+        before = page[0].position
+    assert walked == whole

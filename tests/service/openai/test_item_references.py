@@ -113,11 +113,11 @@ def test_items_of_another_owner_are_not_found_like_those_that_do_not_exist(serve
         lambda item: bob.conversations.create(items=[refer(item)]),
         lambda item: bob.conversations.items.retrieve(item, conversation_id=talk.id),
     ]
-    told = set()
     for ask in asks:
+        told = set()
         for item in (foreign, UNKNOWN):
             with pytest.raises(openai.NotFoundError) as caught:
                 ask(item)
             told.add(json.dumps(caught.value.body).replace(item, "{item}"))
-    assert len(told) == 1
+        assert len(told) == 1
     assert len(provider.requests) == 2

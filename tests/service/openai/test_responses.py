@@ -258,13 +258,13 @@ def test_a_part_that_the_provider_can_not_read_is_refused(serve: Serve) -> None:
     audio = {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}
     with pytest.raises(openai.BadRequestError, match="input_audio") as caught:
         client.responses.create(model="m", input=[{"role": "user", "content": [audio]}])
-    assert caught.value.param == "input"
+    assert caught.value.param == "input[0].content"
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("include", ["web_search_call.results"]),
+        ("include", ["message.output_text.logprobs"]),
         ("top_logprobs", 3),
         ("prompt", {"id": "p"}),
         ("tools", [{"type": "web_search"}]),
@@ -368,7 +368,7 @@ def test_an_image_for_a_model_without_images_is_a_400_that_names_the_field(serve
         else:
             part = {"type": "image_url", "image_url": {"url": url}}
             client.chat.completions.create(model="local:135m", messages=[{"role": "user", "content": [part]}])
-    assert caught.value.param == ("input" if surface == "responses" else "messages")
+    assert caught.value.param == ("input[0].content" if surface == "responses" else "messages[0].content")
     assert "images" in caught.value.message
 
 
@@ -394,9 +394,9 @@ def test_the_result_of_an_unknown_call_is_a_400_that_names_the_input(serve: Serv
     for more in ({"previous_response_id": first.id}, {"store": False}, {}):
         with pytest.raises(openai.BadRequestError) as caught:
             client.responses.create(model="m", input=[{"type": kind, "call_id": "c9", "output": "x"}], **more)
-        assert caught.value.param == "input"
+        assert caught.value.param == "input[0].call_id"
         assert "c9" in caught.value.message
     result = {"role": "tool", "tool_call_id": "c9", "content": "x"}
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="m", messages=[result], extra_body={"conversation": "a"})
-    assert caught.value.param == "messages"
+    assert caught.value.param == "messages[0].tool_call_id"

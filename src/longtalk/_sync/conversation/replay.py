@@ -35,7 +35,7 @@ def replay_turn(stored: Branch, engine: Engine, keyed: KeyedTurn, given: TurnArg
     transcript = Transcript(fresh=tuple(entries), turns=Turns(fresh=(keyed.turn,)))
     prices = engine.prices(given.options) if engine.provider.label == keyed.turn.model else None
     draft = Draft(wire=wire, transcript=transcript, turn=keyed.turn, answer=answer, prices=prices)
-    checked = draft if given.output is None else OutputType(given.output).check(draft, last=True)
+    checked = draft if given.output is None else OutputType.read(given.output).check(draft, last=True)
     return StoredReply(checked, keyed.branch)
 
 

@@ -159,7 +159,7 @@ class Engine:
         preamble = Preamble(system=given.system, tools=tuple(toolbox))
         digest = preamble.digest()
         instruction = given.instruction
-        output = None if given.output is None else OutputType(given.output)
+        output = None if given.output is None else OutputType.read(given.output)
         if output is not None:
             quirks = read_quirks(transcript, provider.label)
             if not provider.capabilities.structured_output or output.add_options(wire, options, quirks) is None:

@@ -139,5 +139,5 @@ def _read_query(request: Request, kind: type[Q]) -> Q:
     try:
         return msgspec.convert(dict(given), kind, strict=False)
     except msgspec.ValidationError as problem:
-        message, param = describe(str(problem))
-        raise ApiError(400, message, param=param, code="invalid_value") from None
+        message, param, code = describe(str(problem))
+        raise ApiError(400, message, param=param, code=code) from None

@@ -9,7 +9,7 @@ that keeps nothing has an `Idempotency-Key`, its answer is in the event log of i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from longtalk.service.idempotency import Claim, Idempotency, has_answer
 from longtalk.service.ids import ResponseId, is_created_id, new_conversation_id, new_key, parse_response_id
 from longtalk.service.openai.create_chat import CreateChat
 from longtalk.service.openai.items import Item, is_shown
+from longtalk.service.openai.obfuscation import pad_stream
 from longtalk.service.run import Run, RunName
 from longtalk.service.service import Service
 from longtalk.service.turns import TurnOrder, name_results, read_state
@@ -76,7 +77,8 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     try:
         await run.wait_for_events()
         if given.stream:
-            return EventStream(_stream(service, run, idempotency, claim, keeps=keeps), headers)
+            events = _stream(service, run, idempotency, claim, keeps=keeps)
+            return EventStream(pad_stream(events, wanted=given.obfuscates), headers)
         result: Item = await run.wait_for_end()
     except asyncio.CancelledError:
         if not keeps:
@@ -104,16 +106,17 @@ async def _start(
 ) -> Run:
     model = service.models.find(given.model, allowed=caller.models)
     system, messages = given.split_messages()
-    tools = given.make_tools()
+    tools = given.choose_tools().tools
     order = TurnOrder(
         owner=caller.owner,
         model=model,
         wire="openai-chat",
         messages=messages,
+        first=len(given.messages) - len(messages),
         system=system,
         tools=tools,
         options=given.make_options(model.provider, model.options),
-        output=given.read_output_schema(),
+        output=given.read_output(),
         conversation=conversation,
         state=state,
         key=target.key,
@@ -228,7 +231,7 @@ async def _play(run: Run, stream: AsyncStream[Any], order: TurnOrder, chunks: _C
 
 async def _stream(
     service: Service, run: Run, idempotency: Idempotency, claim: Claim, *, keeps: bool
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     try:
         async for _, events in run.follow():
             yield _to_sse(events)
@@ -246,7 +249,7 @@ async def _stream(
 async def _repeat(pages: AsyncIterator[tuple[int, list[bytes]]], given: CreateChat) -> Response:
     """Return the answer of a run that may go on in another process."""
     if given.stream:
-        return EventStream(_stream_again(pages))
+        return EventStream(pad_stream(_stream_again(pages), wanted=given.obfuscates))
     last = b""
     async for _, events in pages:
         last = events[-1]
@@ -255,7 +258,7 @@ async def _repeat(pages: AsyncIterator[tuple[int, list[bytes]]], given: CreateCh
     return Response(last[len(_COMPLETION) : -1], media_type="application/json")
 
 
-async def _stream_again(pages: AsyncIterator[tuple[int, list[bytes]]]) -> AsyncIterator[bytes]:
+async def _stream_again(pages: AsyncIterator[tuple[int, list[bytes]]]) -> AsyncGenerator[bytes, None]:
     last = b""
     async for _, events in pages:
         yield _to_sse(events)

@@ -8,8 +8,9 @@ The calls of a model are shown to the client in the form in which it has declare
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,6 +20,7 @@ from longtalk.service.errors import ApiError
 from longtalk.tools import Tool, external_tool
 
 _CALLS = "client_calls"
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _TEXT = "input"
 _TEXT_SCHEMA = {"type": "object", "properties": {_TEXT: {"type": "string"}}, "required": [_TEXT]}
 
@@ -84,7 +86,7 @@ def make_functions(tools: Iterable[Any], where: str, namespace: str = "") -> lis
     for i, tool in enumerate(tools):
         place = f"{where}[{i}]"
         if not isinstance(tool, Mapping):
-            raise ApiError(400, "A tool must be an object.", param=place)
+            raise ApiError(400, f"`{place}` must be an object.", param=place, code="invalid_type")
         kind, name = tool.get("type", "function"), _join(namespace, tool.get("name", ""))
         if kind == "namespace" and isinstance(tool.get("tools"), list):
             made += make_functions(tool["tools"], f"{place}.tools", name)
@@ -93,22 +95,87 @@ def make_functions(tools: Iterable[Any], where: str, namespace: str = "") -> lis
             made.append(make_function({**tool, **described, "description": _describe_custom(tool)}, place))
         elif kind != "web_search" or tool.get("external_web_access") is not False:
             made.append(make_function({**tool, "name": name}, place))
+    if not namespace:
+        check_names(made, where)
     return made
+
+
+def check_names(tools: Iterable[Tool], where: str, inner: str = "") -> None:
+    """Raise `ApiError` if two tools have the same name. `where` names their list, `inner` the place of the name."""
+    names: list[str] = []
+    for i, tool in enumerate(tools):
+        if tool.name in names:
+            message, param = f"Two of `{where}` are named {tool.name!r}.", f"{where}[{i}]{inner}.name"
+            raise ApiError(400, message, param=param, code="invalid_value")
+        names.append(tool.name)
 
 
 def make_function(tool: Mapping[str, Any], where: str) -> Tool:
     """Return a function that the client runs. `where` names its place in the request, for errors."""
     if tool.get("type", "function") != "function":
         kind = tool.get("type")
+        shown = f"{kind!r}"[:100]
+        message = f"Tools of the type {shown} are not supported here: functions and custom tools are."
+        raise ApiError(400, message, param=f"{where}.type", code="unsupported_value")
+    name, description, schema = tool.get("name"), tool.get("description"), tool.get("parameters")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        code = "missing_required_parameter" if name in (None, "") else "invalid_value"
+        message = f"`{where}.name` must be a name of 1 to 64 letters, digits, underscores and dashes."
+        raise ApiError(400, message, param=f"{where}.name", code=code)
+    if description is not None and not isinstance(description, str):
         raise ApiError(
-            400, f"Tools of the type {kind!r} are not supported here: only functions are.", param=f"{where}.type"
+            400, f"`{where}.description` must be a string.", param=f"{where}.description", code="invalid_type"
         )
-    schema = tool.get("parameters") or {"type": "object", "properties": {}}
     try:
-        strict = tool.get("strict") is True
-        return external_tool(tool.get("name", ""), tool.get("description") or "", schema, strict=strict)
+        schema = schema or {"type": "object", "properties": {}}
+        return external_tool(name, description or "", schema, strict=tool.get("strict") is True)
     except ToolError as problem:
-        raise ApiError(400, str(problem), param=where) from None
+        raise ApiError(400, str(problem), param=f"{where}.parameters", code="invalid_function_parameters") from None
+
+
+class Choice(NamedTuple):
+    """Which of the client's tools the model may call, and whether it must."""
+
+    tools: list[Tool]
+    choice: str | Mapping[str, Any] | None
+
+
+def choose_tools(tools: list[Tool], choice: Any, where: str = "tool_choice") -> Choice:
+    """Return the tools that a choice allows, and the choice as a word or a function of one of them.
+
+    The provider is sent only the tools that are allowed. Raises `ApiError` for a choice of a tool that is not there.
+    """
+    if choice is None or isinstance(choice, str):
+        if choice == "required" and not tools:
+            raise ApiError(400, f"`{where}` can be 'required' only with `tools`.", param=where, code="invalid_value")
+        return Choice(tools, choice)
+    inner = choice.get("allowed_tools") if isinstance(choice.get("allowed_tools"), Mapping) else choice
+    if choice.get("type") == "allowed_tools":
+        mode, listed = inner.get("mode", "auto"), inner.get("tools")
+        if mode not in ("auto", "required") or not isinstance(listed, list) or not listed:
+            raise _wrong_choice(where)
+        names = {_read_choice(each, tools, where) for each in listed}
+        return Choice([tool for tool in tools if tool.name in names], mode)
+    return Choice(tools, {"type": "function", "name": _read_choice(choice, tools, where)})
+
+
+def _read_choice(choice: Any, tools: Iterable[Tool], where: str) -> str:
+    """Return the name of a tool that a choice names."""
+    kind = choice.get("type") if isinstance(choice, Mapping) else None
+    if kind not in ("function", "custom"):
+        raise _wrong_choice(where)
+    inner = choice.get(kind)
+    name = (inner if isinstance(inner, Mapping) else choice).get("name")
+    if not any(tool.name == name for tool in tools):
+        shown = repr(name)[:100]
+        message = f"`{where}` names {shown}, which is not among `tools`."
+        raise ApiError(400, message, param=where, code="invalid_value")
+    return str(name)
+
+
+def _wrong_choice(where: str) -> ApiError:
+    message = f"`{where}` must be 'auto', 'required', 'none', or name tools of this request by their type and name."
+    return ApiError(400, message, param=where, code="invalid_value")
 
 
 def to_function_item(item: bytes) -> bytes:

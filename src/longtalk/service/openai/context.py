@@ -59,7 +59,7 @@ async def _read_order(service: Service, caller: Caller, request: Request, fields
     given = decode(body, CreateResponse, service.settings.limits)
     other = next((name for name in json_bytes.fields(body or b"{}") if name not in fields), None)
     if other is not None:
-        raise ApiError(400, f"`{other}` is not a field of this request.", param=other, code="invalid_value")
+        raise ApiError(400, f"`{other}` is not a field of this request.", param=other, code="unknown_parameter")
     given.store = False
     given.check()
     return await make_order(service, caller, given, await find_target(service, caller, given))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from longtalk._util import json_bytes
 from longtalk._util.concurrency import call_store
 from longtalk.branches.append import append_turns
 from longtalk.branches.branch import AsyncBranch
@@ -20,7 +22,6 @@ from longtalk.service.http import decode, json_response, read_body
 from longtalk.service.idempotency import Idempotency
 from longtalk.service.ids import new_conversation_id
 from longtalk.service.openai.client_tools import (
-    CallForm,
     list_call_forms,
     to_function_item,
     write_call_forms,
@@ -47,13 +48,13 @@ class CreateConversation(msgspec.Struct, forbid_unknown_fields=True):
     """The fields of a request for a conversation."""
 
     items: list[msgspec.Raw] | None = None
-    metadata: dict[str, str] | None = None
+    metadata: dict[str, Any] | None = None
 
 
 class UpdateConversation(msgspec.Struct, forbid_unknown_fields=True):
     """The fields of a change."""
 
-    metadata: dict[str, str] | None
+    metadata: dict[str, Any] | None
 
 
 class CreateItems(msgspec.Struct, forbid_unknown_fields=True):
@@ -82,7 +83,7 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
         pass
     else:
         if entries:
-            await _append(service, caller.owner, claim.response, entries, list_call_forms(items))
+            await _append(service, caller.owner, claim.response, items, entries)
     await idempotency.mark_delivered(claim)
     return json_response(_make_conversation(await _find(service, caller, claim.response)))
 
@@ -122,7 +123,8 @@ async def add_items(service: Service, caller: Caller, request: Request) -> Respo
     """Add items to a conversation without a model call."""
     given = decode(await read_body(request, service.settings.limits), CreateItems, service.settings.limits)
     if not given.items:
-        raise ApiError(400, f"`items` must have 1 to {_MOST_ITEMS} items.", param="items")
+        message = f"`items` must have 1 to {_MOST_ITEMS} items."
+        raise ApiError(400, message, param="items", code="array_below_min_length")
     name = request.path_params["id"]
     items = [bytes(each) for each in given.items]
     _check_items(items)
@@ -130,8 +132,8 @@ async def add_items(service: Service, caller: Caller, request: Request) -> Respo
     find = partial(find_items, service.store, caller.owner, name)
     items = await call_store(service.store, lambda: replace_references(items, "items", find))
     entries = _read_items(items)
-    forms = list_call_forms(items)
-    new = to_items(await _append(service, caller.owner, name, entries, forms), {}, calls=forms)
+    added = await _append(service, caller.owner, name, items, entries)
+    new = to_items(added, {}, calls=list_call_forms(items))
     return json_response(
         {
             "object": "list",
@@ -177,7 +179,8 @@ def _make_conversation(info: ConversationInfo) -> Item:
 
 def _check_items(items: list[bytes]) -> None:
     if len(items) > _MOST_ITEMS:
-        raise ApiError(400, f"`items` has {len(items)} items; the limit is {_MOST_ITEMS}.", param="items")
+        message = f"`items` has {len(items)} items; the limit is {_MOST_ITEMS}."
+        raise ApiError(400, message, param="items", code="array_above_max_length")
     check_items(items, "items")
 
 
@@ -186,19 +189,30 @@ def _read_items(items: list[bytes]) -> list[Entry]:
     try:
         return read_messages([to_function_item(drop_id(each)) for each in items], _WIRE) if items else []
     except InputError as problem:
-        raise ApiError(400, str(problem), param="items") from None
+        raise ApiError(400, str(problem), param="items", code="invalid_value") from None
+
+
+def _name_result(items: Sequence[bytes], problem: str) -> str:
+    """Return the path of the result that a problem names, or that of the list."""
+    for i, item in enumerate(items):
+        fields = json_bytes.fields(item)
+        name = json_bytes.text(fields.get("call_id", b"null"))
+        if b"_call_output" in fields.get("type", b"") and repr(name) in problem:
+            return f"items[{i}].call_id"
+    return "items"
 
 
 async def _append(
-    service: Service, owner: str, conversation: str, entries: list[Entry], forms: Mapping[str, CallForm]
+    service: Service, owner: str, conversation: str, items: list[bytes], entries: list[Entry]
 ) -> Sequence[Entry]:
-    """Add entries to a conversation. `forms` are those of the calls and results among them."""
+    """Add the entries of some items to a conversation."""
     branch = AsyncBranch(service.store, owner, conversation, MAIN, KeepAll(), create=False)
     counter = counter_for("openai-chat:gpt")
     try:
         added = await append_turns(branch, lambda before: append_messages(before, entries, counter))
     except InputError as problem:
-        raise ApiError(400, str(problem), param="items") from None
+        raise ApiError(400, str(problem), param=_name_result(items, str(problem)), code="invalid_value") from None
+    forms = list_call_forms(items)
     if forms:
         meta, store = write_call_forms(forms), service.store
         for entry in {each.turn: each.id for each in reversed(added)}.values():

@@ -10,8 +10,9 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
-from longtalk.service.openai.client_tools import make_function
-from longtalk.service.openai.create_response import check_metadata, read_schema
+from longtalk.service.openai.client_output import ClientOutput, read_output
+from longtalk.service.openai.client_tools import Choice, check_names, choose_tools, make_function
+from longtalk.service.openai.create_response import check_metadata
 from longtalk.service.openai.fields import CHAT_FIELDS, check_fields
 from longtalk.service.openai.input_items import check_chat_message
 from longtalk.service.openai.options import to_provider_options
@@ -33,6 +34,7 @@ from longtalk.service.openai.request_parts import (
 )
 from longtalk.tools import Tool
 
+_MOST_STOPS = 4
 _SYSTEM = (b'"system"', b'"developer"')
 
 
@@ -45,7 +47,7 @@ class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stream: bool | None = None
     stream_options: ChatStreamOptions | None = None
     store: bool | None = None
-    metadata: dict[str, str] | None = None
+    metadata: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: ToolChoice | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
@@ -78,16 +80,30 @@ class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     prediction: Any = None
     web_search_options: Any = None
 
+    @property
+    def obfuscates(self) -> bool:
+        """Whether pieces of a stream have random characters."""
+        return bool(self.stream_options and self.stream_options.include_obfuscation)
+
     def check(self) -> None:
         """Raise `ApiError` for fields that the service does not support."""
         if self.n not in (None, 1):
-            raise ApiError(400, "`n` must be 1: a conversation continues with one answer.", param="n")
+            message = "`n` must be 1: a conversation continues with one answer."
+            raise ApiError(400, message, param="n", code="unsupported_value")
         check_fields(self, CHAT_FIELDS)
-        for part in (self.stream_options, self.prompt_cache_options):
-            if part is not None:
-                part.check()
+        if self.prompt_cache_options is not None:
+            self.prompt_cache_options.check()
+        if self.stream_options is not None and not self.stream:
+            message = "`stream_options` can be used only with `stream`."
+            raise ApiError(400, message, param="stream_options", code="invalid_value")
         if self.modalities not in (None, ["text"]):
             raise ApiError(400, '`modalities` must be ["text"].', param="modalities", code="unsupported_parameter")
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
+            message = "Use either `max_tokens` or `max_completion_tokens`, not both."
+            raise ApiError(400, message, param="max_tokens", code="invalid_parameter_combination")
+        if isinstance(self.stop, list) and len(self.stop) > _MOST_STOPS:
+            message = f"`stop` has {len(self.stop)} texts; the limit is {_MOST_STOPS}."
+            raise ApiError(400, message, param="stop", code="array_above_max_length")
         check_metadata(self.metadata)
 
     def split_messages(self) -> tuple[str | None, list[bytes]]:
@@ -105,21 +121,23 @@ class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             texts.append(_read_text(json_bytes.value(native).get("content"), f"messages[{number}]"))
         return "\n\n".join(texts) if texts else None, natives[len(texts) :]
 
-    def make_tools(self) -> list[Tool]:
-        """Return the client's functions."""
-        made = []
+    def choose_tools(self) -> Choice:
+        """Return the client's functions, and the choice of them."""
+        made: list[Tool] = []
         for i, tool in enumerate(self.tools or ()):
             function = tool.get("function")
             if tool.get("type") != "function" or not isinstance(function, Mapping):
-                raise ApiError(400, "Only tools of the type 'function' are supported.", param=f"tools[{i}]")
+                kind = "function" if tool.get("type") == "function" else "type"
+                message = "Only tools of the type 'function' are supported."
+                raise ApiError(400, message, param=f"tools[{i}].{kind}", code="unsupported_value")
             made.append(make_function({**function, "type": "function"}, f"tools[{i}].function"))
-        return made
+        check_names(made, "tools", ".function")
+        return choose_tools(made, self.tool_choice)
 
     def make_options(self, provider: AsyncProvider, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the options of the model call. `known` are those of the settings, which the provider can do."""
         choice: Any = self.tool_choice if self.tools else None
-        if isinstance(choice, dict) and isinstance(choice.get("function"), Mapping):
-            choice = {"type": "function", "name": choice["function"].get("name")}
+        choice = self.choose_tools().choice if isinstance(choice, dict) else choice
         limit = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
         fields = {
             "temperature": self.temperature,
@@ -144,16 +162,14 @@ class CreateChat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         }
         return to_provider_options(fields, provider, names={**_NAMES, "max_output_tokens": limit}, known=known)
 
-    def read_output_schema(self) -> Mapping[str, Any] | None:
-        """Return the JSON Schema that the answer must match, or None for text."""
-        form = self.response_format
-        if form is None or form.get("type") in ("text", "json_object"):
-            return None
-        place = "response_format.json_schema"
-        given = form.get("json_schema")
-        if form.get("type") == "json_schema" and not isinstance(given, dict):
-            raise ApiError(400, f"`{place}` must be an object.", param=place)
-        return read_schema({"type": form.get("type", "")} | (given or {}), "response_format", place)
+    def read_output(self) -> ClientOutput | None:
+        """Return the schema that the answer must match, or None for text."""
+        form, place = self.response_format, "response_format.json_schema"
+        if form is None or form.get("type") != "json_schema":
+            return read_output(form, "response_format", place)
+        if not isinstance(form.get("json_schema"), dict):
+            raise ApiError(400, f"`{place}` must be an object.", param=place, code="invalid_type")
+        return read_output({**form["json_schema"], "type": "json_schema"}, "response_format", place)
 
 
 _NAMES = {"reasoning.effort": "reasoning_effort", "json_object": "response_format"}

@@ -12,7 +12,15 @@ from longtalk.errors import InputError
 from longtalk.policies import Combine, Policy, Summarize
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.errors import ApiError
-from longtalk.service.openai.client_tools import CallForm, list_call_forms, make_functions, to_function_item
+from longtalk.service.openai.client_output import ClientOutput, read_output
+from longtalk.service.openai.client_tools import (
+    CallForm,
+    Choice,
+    choose_tools,
+    list_call_forms,
+    make_functions,
+    to_function_item,
+)
 from longtalk.service.openai.fields import ENCRYPTED, RESPONSE_FIELDS, check_fields, check_include
 from longtalk.service.openai.input_items import check_items
 from longtalk.service.openai.item_references import is_reference
@@ -33,7 +41,6 @@ from longtalk.service.openai.request_parts import (
     TopLogprobs,
 )
 from longtalk.service.openai.truncation import refuse_overflow
-from longtalk.tools import Tool
 
 _MOST_METADATA = 16
 _LONGEST_METADATA_KEY = 64
@@ -59,7 +66,7 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stream_options: StreamOptions | None = None
     background: bool | None = None
     include: list[str] | None = None
-    metadata: dict[str, str] | None = None
+    metadata: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: ToolChoice | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
@@ -98,17 +105,20 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     def check(self) -> None:
         """Raise `ApiError` for fields that contradict each other or are not supported."""
         if self.previous_response_id and self.conversation is not None:
-            raise ApiError(
-                400, "Use either `previous_response_id` or `conversation`, not both.", param="previous_response_id"
-            )
+            message = "Use either `previous_response_id` or `conversation`, not both."
+            raise ApiError(400, message, param="previous_response_id", code="mutually_exclusive_parameters")
         if self.background and not self.is_stored:
             raise ApiError(400, "A background response must be stored: leave `store` out.", param="background")
         check_fields(self, RESPONSE_FIELDS)
-        for part in (self.stream_options, self.prompt_cache_options):
-            if part is not None:
-                part.check()
+        if self.prompt_cache_options is not None:
+            self.prompt_cache_options.check()
         check_include(self.include or ())
         check_metadata(self.metadata)
+
+    @property
+    def obfuscates(self) -> bool:
+        """Whether pieces of a stream have random characters."""
+        return bool(self.stream_options and self.stream_options.include_obfuscation)
 
     @property
     def wants_encrypted(self) -> bool:
@@ -150,12 +160,17 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         check_items(items, "input")
         return [item if is_reference(item) else to_function_item(drop_id(item)) for item in items]
 
-    def make_tools(self) -> list[Tool]:
-        """Return the client's functions. Raises `ApiError` for a tool that only OpenAI's own servers run."""
-        return make_functions(self.tools or (), "tools")
+    def choose_tools(self) -> Choice:
+        """Return the client's functions, and the choice of them.
+
+        Raises `ApiError` for a tool that only OpenAI's own servers run.
+        """
+        return choose_tools(make_functions(self.tools or (), "tools"), self.tool_choice)
 
     def make_options(self, provider: AsyncProvider, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the options of the model call. `known` are those of the settings, which the provider can do."""
+        choice: Any = self.tool_choice if self.tools else None
+        choice = self.choose_tools().choice if isinstance(choice, dict) else choice
         text = self.text or Text()
         fields = {
             "temperature": self.temperature,
@@ -163,8 +178,8 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
             "max_output_tokens": self.max_output_tokens,
-            "parallel_tool_calls": self.parallel_tool_calls if self.tools and self.tool_choice != "none" else None,
-            "tool_choice": self.tool_choice if self.tools else None,
+            "parallel_tool_calls": self.parallel_tool_calls if self.tools and choice != "none" else None,
+            "tool_choice": choice,
             **(self.reasoning or Reasoning()).to_fields(),
             "verbosity": text.verbosity,
             "service_tier": self.service_tier,
@@ -177,12 +192,9 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         }
         return to_provider_options(fields, provider, names=_NAMES, known=known)
 
-    def read_output_schema(self) -> Mapping[str, Any] | None:
-        """Return the JSON Schema that the answer must match, or None for text."""
-        form = self.text.format if self.text is not None else None
-        if form is None or form.get("type") in ("text", "json_object"):
-            return None
-        return read_schema(form, "text.format", "text.format")
+    def read_output(self) -> ClientOutput | None:
+        """Return the schema that the answer must match, or None for text."""
+        return read_output(self.text.format if self.text is not None else None, "text.format", "text.format")
 
     def to_echo(self) -> dict[str, Any]:
         """Return the fields that the response repeats."""
@@ -217,29 +229,23 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return {name: value for name, value in given.items() if value is not None}
 
 
-def check_metadata(metadata: Mapping[str, str] | None) -> None:
-    """Raise `ApiError` unless metadata has the size that the API allows."""
+def check_metadata(metadata: Mapping[str, Any] | None) -> None:
+    """Raise `ApiError` unless metadata has the form and the size that the API allows."""
     given = metadata or {}
     if len(given) > _MOST_METADATA:
-        raise ApiError(400, f"`metadata` has {len(given)} keys; the limit is {_MOST_METADATA}.", param="metadata")
+        message = f"`metadata` has {len(given)} keys; the limit is {_MOST_METADATA}."
+        raise ApiError(400, message, param="metadata", code="object_above_max_properties")
     for key, value in given.items():
-        if len(key) > _LONGEST_METADATA_KEY or len(value) > _LONGEST_METADATA_VALUE:
-            raise ApiError(
-                400,
-                f"`metadata` has a key of more than {_LONGEST_METADATA_KEY} characters, or a value of more than "
-                f"{_LONGEST_METADATA_VALUE}.",
-                param="metadata",
-            )
-
-
-def read_schema(form: Mapping[str, Any], where: str, place: str) -> Mapping[str, Any]:
-    """Return the JSON Schema of an answer's form. `where` names the field, `place` the part that has the schema."""
-    if form.get("type") != "json_schema":
-        raise ApiError(400, f"`{where}.type` must be 'text', 'json_object' or 'json_schema'.", param=f"{where}.type")
-    for name, kind, what in (("name", str, "text"), ("schema", dict, "an object")):
-        if not isinstance(form.get(name), kind):
-            raise ApiError(400, f"`{place}.{name}` must be {what}.", param=f"{place}.{name}")
-    return {"title": form["name"], **form["schema"]}
+        param = f"metadata.{key[:_LONGEST_METADATA_KEY]}"
+        if not isinstance(value, str):
+            raise ApiError(400, f"`{param}` must be a string.", param=param, code="invalid_type")
+        for what, size, most in (
+            ("key", len(key), _LONGEST_METADATA_KEY),
+            ("value", len(value), _LONGEST_METADATA_VALUE),
+        ):
+            if size > most:
+                message = f"The {what} of `{param}` has {size} characters; the limit is {most}."
+                raise ApiError(400, message, param=param, code="string_above_max_length")
 
 
 _NAMES = {"verbosity": "text.verbosity", "json_object": "text.format"}

@@ -101,16 +101,20 @@ CHAT_FIELDS: Mapping[str, str] = {
 
 
 ENCRYPTED = "reasoning.encrypted_content"
-_INCLUDED = (ENCRYPTED, "message.input_image.image_url")
-"""What `include` may name. Images of the input are always part of it."""
+_INCLUDED = (
+    *(ENCRYPTED, "message.input_image.image_url", "computer_call_output.output.image_url"),
+    *("file_search_call.results", "web_search_call.results", "web_search_call.action.sources"),
+    "code_interpreter_call.outputs",
+)
+"""What `include` may name. Images of the input are always part of it, and calls of hosted tools are never there."""
 
 
 def check_include(names: Iterable[str]) -> None:
     """Raise `ApiError` if `include` asks for what responses and items don't have here."""
-    for name in names:
+    for number, name in enumerate(names):
         if name not in _INCLUDED:
-            known = " and ".join(map(repr, _INCLUDED))
-            raise ApiError(400, f"`include` can't have {name[:100]!r} here, only {known}.", param="include")
+            known, place = ", ".join(map(repr, _INCLUDED)), f"include[{number}]"
+            raise ApiError(400, f"`{place}` can't be {name[:100]!r}, only {known}.", param=place, code="invalid_value")
 
 
 def check_fields(given: object, table: Mapping[str, str]) -> None:

@@ -24,7 +24,7 @@ def check_items(items: Sequence[bytes], where: str) -> None:
     for number, item in enumerate(items):
         place = f"{where}[{number}]"
         if item[:1] != b"{":
-            raise ApiError(400, f"`{place}` must be an object.", param=place, code="invalid_value")
+            raise _wrong(place, "an object", "invalid_type")
         _check_item(json_bytes.value(item), place)
 
 
@@ -36,7 +36,7 @@ def check_chat_message(message: Mapping[str, Any], where: str) -> None:
     if role == "user" and not content:
         raise _wrong(f"{where}.content", "text, or a list of parts, and not empty")
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
-        raise _wrong(f"{where}.tool_call_id", "a string")
+        raise _wrong(f"{where}.tool_call_id", "a string", "invalid_type")
     check_chat_parts(content, f"{where}.content")
 
 
@@ -45,21 +45,33 @@ def check_chat_parts(content: Any, where: str) -> None:
     for number, part in enumerate(content if isinstance(content, list) else ()):
         place = f"{where}[{number}]"
         if not isinstance(part, Mapping):
-            raise _wrong(place, "an object")
+            raise _wrong(place, "an object", "invalid_type")
         if part.get("type") not in _CHAT_PARTS:
             raise unsupported(f"{place}.type", f"is not one of {', '.join(_CHAT_PARTS)}")
+        if part.get("type") in ("text", "refusal"):
+            _check_all(part, {part["type"]: _text}, place)
         if part.get("type") == "image_url":
             image = part.get("image_url")
             if not isinstance(image, Mapping):
-                raise _wrong(f"{place}.image_url", "an object with a url")
+                raise _wrong(f"{place}.image_url", "an object with a url", "invalid_type")
             _check_address(image.get("url"), f"{place}.image_url.url")
         file = part.get("file")
         if isinstance(file, Mapping) and file.get("file_id") is not None:
             raise unsupported(f"{place}.file.file_id", "is an id of another service: send the file itself")
 
 
-def _wrong(place: str, what: str) -> ApiError:
-    return ApiError(400, f"`{place}` must be {what}.", param=place, code="invalid_value")
+def _wrong(place: str, what: str, code: str = "invalid_value") -> ApiError:
+    return ApiError(400, f"`{place}` must be {what}.", param=place, code=code)
+
+
+def _check_all(members: Mapping[str, Any], checks: Mapping[str, Check], place: str) -> None:
+    for name, check in checks.items():
+        try:
+            check(members.get(name), f"{place}.{name}")
+        except ApiError as problem:
+            if members.get(name) is None and problem.param == f"{place}.{name}":
+                problem.code = "missing_required_parameter"
+            raise
 
 
 def _check_item(item: Mapping[str, Any], place: str) -> None:
@@ -67,36 +79,35 @@ def _check_item(item: Mapping[str, Any], place: str) -> None:
     if kind is None and item.keys() <= {"id", "type"}:
         kind = "item_reference"
     if not isinstance(kind, str):
-        raise _wrong(f"{place}.type", "a string")
+        raise _wrong(f"{place}.type", "a string", "invalid_type")
     if "type" not in item and "id" in item and item.keys() == {"id"}:
         kind = "item_reference"
     checks = _ITEMS.get(kind)
     if checks is None:
         raise unsupported(f"{place}.type", f"is {kind[:100]!r}: items of this type are not supported here")
-    for name, check in checks.items():
-        check(item.get(name), f"{place}.{name}")
+    _check_all(item, checks, place)
     if kind == "message" and item["role"] != "assistant" and not item["content"]:
         raise _wrong(f"{place}.content", "text, or a list of parts, and not empty")
 
 
 def _text(value: Any, place: str) -> None:
     if not isinstance(value, str):
-        raise _wrong(place, "a string")
+        raise _wrong(place, "a string", "invalid_type")
 
 
 def _name(value: Any, place: str) -> None:
     if not isinstance(value, str) or not value:
-        raise _wrong(place, "a string, and not empty")
+        raise _wrong(place, "a string, and not empty", "invalid_type")
 
 
 def _optional_text(value: Any, place: str) -> None:
     if value is not None and not isinstance(value, str):
-        raise _wrong(place, "a string or null")
+        raise _wrong(place, "a string or null", "invalid_type")
 
 
 def _optional_list(value: Any, place: str) -> None:
     if value is not None and not isinstance(value, list):
-        raise _wrong(place, "a list or null")
+        raise _wrong(place, "a list or null", "invalid_type")
 
 
 def _role(value: Any, place: str) -> None:
@@ -114,18 +125,17 @@ def _parts(kinds: Mapping[str, Mapping[str, Check]]) -> Check:
 
     def check(value: Any, place: str) -> None:
         if not isinstance(value, list):
-            raise _wrong(place, "a list")
+            raise _wrong(place, "a list", "invalid_type")
         for number, part in enumerate(value):
             here = f"{place}[{number}]"
             if not isinstance(part, Mapping):
-                raise _wrong(here, "an object")
+                raise _wrong(here, "an object", "invalid_type")
             kind = part.get("type")
             if not isinstance(kind, str):
-                raise _wrong(f"{here}.type", "a string")
+                raise _wrong(f"{here}.type", "a string", "invalid_type")
             if kind not in kinds:
                 raise unsupported(f"{here}.type", f"is {kind[:100]!r}: parts of this type are not supported here")
-            for name, inner in kinds[kind].items():
-                inner(part.get(name), f"{here}.{name}")
+            _check_all(part, kinds[kind], here)
             if kind == "input_image" and part.get("image_url") is None:
                 raise _wrong(f"{here}.image_url", "the address or the data of an image")
             if kind == "input_file" and part.get("file_data") is None and part.get("file_url") is None:
@@ -139,7 +149,7 @@ def _text_or(parts: Check) -> Check:
         if isinstance(value, str):
             return
         if not isinstance(value, list):
-            raise _wrong(place, "a string or a list of parts")
+            raise _wrong(place, "a string or a list of parts", "invalid_type")
         parts(value, place)
 
     return check
@@ -152,6 +162,11 @@ def _check_address(value: Any, place: str) -> None:
         raise _wrong(place, "an address that begins with https:, http: or data:image/")
 
 
+def _detail(value: Any, place: str) -> None:
+    if value not in (None, "low", "high", "auto", "original"):
+        raise _wrong(place, "'low', 'high', 'auto' or 'original'")
+
+
 def _no_file_id(value: Any, place: str) -> None:
     if value is not None:
         raise unsupported(place, "is an id of another service: send the file itself")
@@ -159,7 +174,7 @@ def _no_file_id(value: Any, place: str) -> None:
 
 _INPUT_PARTS: Mapping[str, Mapping[str, Check]] = {
     "input_text": {"text": _text},
-    "input_image": {"file_id": _no_file_id, "image_url": _check_address},
+    "input_image": {"file_id": _no_file_id, "image_url": _check_address, "detail": _detail},
     "input_file": {"file_id": _no_file_id, "file_data": _optional_text, "file_url": _check_address},
 }
 _MESSAGE_PARTS: Mapping[str, Mapping[str, Check]] = {

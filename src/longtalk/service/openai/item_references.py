@@ -30,9 +30,9 @@ def replace_references(
     """
     names = {i: _read_name(item, f"{where}[{i}].id") for i, item in enumerate(items) if is_reference(item)}
     found = find(set(names.values())) if names else {}
-    for name in names.values():
+    for i, name in names.items():
         if name not in found:
-            raise not_found(f"Item {name!r}")
+            raise not_found(f"Item {name!r}", f"{where}[{i}].id")
     return [_render(found[names[i]]) if i in names else item for i, item in enumerate(items)]
 
 

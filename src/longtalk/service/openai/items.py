@@ -16,6 +16,7 @@ from longtalk.service.ids import make_entry_item_id, make_item_id
 from longtalk.service.openai.client_tools import CallForm, read_custom_input
 from longtalk.transcript.transcript import Entry
 from longtalk.turn.memory import RECALL
+from longtalk.turn.output import is_correction
 from longtalk.wires import WIRES
 from longtalk.wires.blocks import ReasoningBlock, TextBlock, list_blocks
 from longtalk.wires.convert import CallIdMap, convert_entry
@@ -100,8 +101,14 @@ def to_output_items(
     hidden, numbers, items = find_memory_calls(listed), ItemNumbers(turn), list[Item]()
     for i, entry in enumerate(listed):
         if entry.role == "assistant":
-            items += _make_answer(entry, numbers, hidden.get(i, frozenset()), tools, encrypted=encrypted)
+            made = _make_answer(entry, numbers, hidden.get(i, frozenset()), tools, encrypted=encrypted)
+            items += [] if _is_sent_back(listed, i) else made
     return items
+
+
+def _is_sent_back(entries: Sequence[Entry], i: int) -> bool:
+    """Return True for an answer of a wrong form, after which the model was asked for another one."""
+    return i + 1 < len(entries) and is_correction(entries[i + 1])
 
 
 def _make_answer(
@@ -193,7 +200,10 @@ def to_items(
         for i in range(start, stop):
             entry, calls_hidden = entries[i], hidden.get(i, frozenset())
             if entry.role == "assistant":
-                items += _make_answer(entry, numbers, calls_hidden, forms, encrypted=encrypted, calls=calls)
+                made = _make_answer(entry, numbers, calls_hidden, forms, encrypted=encrypted, calls=calls)
+                items += [] if _is_sent_back(entries, i) else made
+            elif is_correction(entry):
+                continue
             elif not is_hidden(entry, calls_hidden) and (item := to_input_item(entry, calls)) is not None:
                 items.append(item)
         start = stop

@@ -28,11 +28,6 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 
     include_obfuscation: bool | None = None
 
-    def check(self) -> None:
-        """Raise `ApiError` for an option that is not supported."""
-        if self.include_obfuscation:
-            raise unsupported("stream_options.include_obfuscation")
-
 
 class ChatStreamOptions(StreamOptions, forbid_unknown_fields=True):
     """What the chunks of a streamed chat completion include."""

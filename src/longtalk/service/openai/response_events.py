@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from longtalk.events import PartEnd, Reasoning, Text, ToolCall, ToolCallDelta
+from longtalk.events import Notice, PartEnd, Reasoning, Text, ToolCall, ToolCallDelta
 from longtalk.service.errors import ApiError
 from longtalk.service.openai.client_tools import CallForm, read_custom_input
 from longtalk.service.openai.items import (
@@ -73,6 +73,8 @@ class ResponseEvents:
         """The calls that are being streamed, by their index among those of the answer."""
         self._skipped = 0
         """How many items were streamed by a process that has died, and are not part of the output."""
+        self._answer_start = 0
+        """How many items of the output were there before the answer that is being streamed."""
         self.has_ended = False
 
     def begin(self, *, queued: bool = False) -> list[bytes]:
@@ -131,13 +133,19 @@ class ResponseEvents:
             return self._add_text(event.text)
         if type(event) is Reasoning:
             return self._add_reasoning(event.text)
+        if type(event) is Notice:
+            return self._drop_answer() if event.kind == "output_refused" else []
         if type(event) is PartEnd:
             return self._end_part(event)
         if type(event) is ToolCallDelta:
             return self._add_call_piece(event) if is_shown(event.name, self._tools) else self.close()
         if type(event) is ToolCall:
+            if is_shown(event.name, self._tools):
+                return self._end_call(event)
             # A call that the service runs itself is not shown, but it separates what is around it.
-            return self._end_call(event) if is_shown(event.name, self._tools) else self.close()
+            events = self.close()
+            self._answer_start = len(self.output)
+            return events
         return []
 
     def end(
@@ -169,6 +177,13 @@ class ResponseEvents:
             "failed" if status == "failed" else "incomplete" if status in ("incomplete", "cancelled") else "completed"
         )
         return [*events, self._event(f"response.{kind}", response=response)]
+
+    def _drop_answer(self) -> list[bytes]:
+        """Return the events that end an answer of a wrong form. It is not part of the output."""
+        events = self.close("incomplete")
+        self._skipped += len(self.output) - self._answer_start
+        del self.output[self._answer_start :]
+        return events
 
     # Pieces
 

@@ -21,6 +21,7 @@ from longtalk.service.access import Caller
 from longtalk.service.errors import ApiError, from_error
 from longtalk.service.http import decode, read_path
 from longtalk.service.openai.create_response import CreateResponse
+from longtalk.service.openai.obfuscation import pad
 from longtalk.service.openai.response_turns import Target, find_target, new_chain_id, start_run
 from longtalk.service.run import Run
 from longtalk.service.service import Service
@@ -104,7 +105,7 @@ class ResponseSocket:
     async def _answer(self, message: str | bytes) -> None:
         try:
             caller = await identify(self._service, self._socket)
-            run, is_stored = await self._start(caller, message)
+            run, given = await self._start(caller, message)
         except Exception as problem:
             error = from_error(problem)
             if error.status >= 500:
@@ -112,12 +113,12 @@ class ResponseSocket:
             await self._send_error(error)
             return
         try:
-            await self._follow(run)
+            await self._follow(run, pads=given.obfuscates)
         finally:
-            if not is_stored and not run.ended:
+            if not given.is_stored and not run.ended:
                 await self._service.runs.cancel(run.name)
 
-    async def _start(self, caller: Caller, message: str | bytes) -> tuple[Run, bool]:
+    async def _start(self, caller: Caller, message: str | bytes) -> tuple[Run, CreateMessage]:
         limits = self._service.settings.limits
         body = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else message
         if len(body) > limits.body_bytes:
@@ -130,7 +131,7 @@ class ResponseSocket:
             self._last = (str(target.id), reply.state) if isinstance(reply, Reply) else None
 
         run = await start_run(self._service, caller, given, target, logs=target.is_stored, on_reply=keep)
-        return run, target.is_stored
+        return run, given
 
     def _find_unstored(self, given: CreateResponse) -> Target | None:
         """Return where a response is made that follows the last one of this connection, if that was not stored."""
@@ -138,7 +139,7 @@ class ResponseSocket:
             return None
         return Target(new_chain_id(), given.is_stored, state=self._last[1])
 
-    async def _follow(self, run: Run) -> None:
+    async def _follow(self, run: Run, *, pads: bool) -> None:
         """Send the events of a run. If it ends without one, send its error."""
         pages = run.follow()
         left = asyncio.ensure_future(self._left.wait())
@@ -153,7 +154,7 @@ class ResponseSocket:
                 if found is None:
                     break
                 for event in found[1]:
-                    await self._send(event)
+                    await self._send(pad(event) if pads else event)
         finally:
             left.cancel()
         if run.failure is not None and not run.events:

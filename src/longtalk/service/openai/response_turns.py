@@ -89,9 +89,12 @@ def new_chain_id(key: str = "", seed: str = "") -> ResponseId:
 async def make_order(service: Service, caller: Caller, given: CreateResponse, target: Target) -> TurnOrder:
     """Make the order for the turn that a request asks for."""
     model = service.models.find(given.model, allowed=caller.models)
+    tools = given.choose_tools().tools
     options = given.make_options(model.provider, model.options)
     model = msgspec.structs.replace(model, policy=given.choose_policy(model.policy, model.provider))
-    messages, state = await _split_compaction(service, caller, given.read_input(), target)
+    items = given.read_input()
+    count = len(items)
+    messages, state = await _split_compaction(service, caller, items, target)
     messages = await _resolve_references(service, caller, messages, target, state)
     if not messages and state is None and target.is_new:
         raise ApiError(400, "`input` is empty: send text or items.", param="input", code="invalid_value")
@@ -100,11 +103,12 @@ async def make_order(service: Service, caller: Caller, given: CreateResponse, ta
         model=model,
         wire="openai-responses",
         messages=messages,
+        first=max(0, count - len(messages)),
         system=given.instructions,
-        tools=given.make_tools(),
+        tools=tools,
         options=options,
         max_tool_calls=given.max_tool_calls,
-        output=given.read_output_schema(),
+        output=given.read_output(),
         conversation=target.id.conversation if target.is_stored else None,
         branch=target.branch,
         state=state,
@@ -112,8 +116,8 @@ async def make_order(service: Service, caller: Caller, given: CreateResponse, ta
         key=target.id.key,
     )
     response = {**given.to_echo(), "model": model.name}
-    if target.is_stored and (count := count_history(order)):
-        response[HISTORY] = count
+    if target.is_stored and (earlier := count_history(order)):
+        response[HISTORY] = earlier
     return msgspec.structs.replace(order, meta={"response": response, **write_call_forms(given.call_forms)})
 
 

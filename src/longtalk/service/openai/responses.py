@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 from starlette.requests import Request
@@ -18,6 +18,7 @@ from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.openai.fields import ENCRYPTED
 from longtalk.service.openai.item_pages import paginate, read_include, read_page_query
 from longtalk.service.openai.items import Item
+from longtalk.service.openai.obfuscation import pad_stream
 from longtalk.service.openai.recovery import cancel_dead, park, read_interrupted, recover
 from longtalk.service.openai.response_turns import find_target, start_run
 from longtalk.service.openai.stored_responses import StoredResponse, find_response
@@ -61,7 +62,8 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
             return json_response(msgspec.json.decode(run.events[0])["response"])
     if given.stream:
         await run.wait_for_events()
-        return EventStream(_stream(service, name, -1, idempotency, claim, run=run))
+        events = _stream(service, name, -1, idempotency, claim, run=run)
+        return EventStream(pad_stream(events, wanted=given.obfuscates))
     result = await _wait(run)
     await idempotency.mark_delivered(claim)
     return json_response(result)
@@ -85,13 +87,14 @@ async def retrieve(service: Service, caller: Caller, request: Request) -> Respon
         given = request.query_params.get("starting_after", "-1")
         after = -1 if given == "-1" else read_number(given)
         if after is None:
-            raise ApiError(400, "`starting_after` must be a number.", param="starting_after")
+            raise ApiError(400, "`starting_after` must be a number.", param="starting_after", code="invalid_value")
+        obfuscates = query.get("include_obfuscation") == "true"
         if not await service.runs.has_events(name):
             stored = await _find_stored(service, caller, found)
             dead = await read_interrupted(service, name, stored) is not None
             events = stored.to_events(interrupted=dead, encrypted=stored.is_encrypted or ENCRYPTED in include)
-            return EventStream(_replay(events, after))
-        return EventStream(_stream(service, name, after))
+            return EventStream(pad_stream(_replay(events, after), wanted=obfuscates))
+        return EventStream(pad_stream(_stream(service, name, after), wanted=obfuscates))
     stored_or_none = await find_response(service.store, caller.owner, found)
     if stored_or_none is None:
         run = service.runs.find(name)
@@ -140,7 +143,7 @@ async def _wait(run: Run) -> Item:
 async def _repeat(service: Service, name: RunName, given: CreateResponse) -> Response:
     """Return a response that is not stored. Its run may go on in another process."""
     if given.stream:
-        return EventStream(_stream(service, name, -1))
+        return EventStream(pad_stream(_stream(service, name, -1), wanted=given.obfuscates))
     last = b""
     async for _, events in service.runs.follow(name):
         last = events[-1]
@@ -161,7 +164,7 @@ async def _stream(
     claim: Claim | None = None,
     *,
     run: Run | None = None,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Yield the events of a response. `run` is its run in this process, which may have no log."""
     ended = False
     while not ended:
@@ -189,7 +192,7 @@ def to_sse(event: bytes) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind, event)
 
 
-async def _replay(events: Sequence[bytes], after: int) -> AsyncIterator[bytes]:
+async def _replay(events: Sequence[bytes], after: int) -> AsyncGenerator[bytes, None]:
     """Yield the events of a response that has ended, made again from the transcript."""
     for number, event in enumerate(events):
         if number > after:
