@@ -174,7 +174,7 @@ def test_a_question_that_failed_leaves_no_conversation(environment: dict[str, st
         (["--output", "text.txt", "Hi."], 1, "is not valid JSON"),
         (["--output", "list.json", "Hi."], 1, "is not a JSON Schema"),
         (["-c", "--id", "x", "Hi."], 2, "either -c or --id"),
-        (["--extract", "--output", "list.json", "Hi."], 2, "either --extract or --output"),
+        (["--extract", "--output", "list.json", "Hi."], 2, "only one of --extract, --output"),
         (["-m", "claude-cli:sonnet", "-a", "cat.png", "Hi."], 1, "does not accept images"),
     ],
 )
@@ -296,3 +296,39 @@ def test_another_model_says_that_it_takes_the_place_of_the_one_so_far(
     environment = {**environment, "LONGTALK_DEFAULT_MODEL": "ollama:m", "OLLAMA_HOST": loopback.url}
     done = longtalk("ask", "-c", "--store", talks, "Again", environment=environment)
     assert "answered so far; now ollama:m does" in " ".join(done.stderr.split())
+
+
+def test_options_may_come_before_the_question(loopback: Loopback, environment: dict[str, str], talks: str) -> None:
+    loopback.say(streamed("One."), streamed("Two."))
+    given = at(loopback, talks)[1:]
+    assert longtalk(*given, "-s", "Be brief.", "First?", environment=environment).stdout == "One.\n"
+    assert longtalk("-c", "Second?", *given, environment=environment).stdout == "Two.\n"
+    assert len(read_messages(loopback)) == 4
+    assert "No such option '--verison'" in longtalk("--verison", environment=environment).stderr
+
+
+def test_an_answer_is_printed_as_json(loopback: Loopback, environment: dict[str, str], talks: str) -> None:
+    answer: Any = says("Hi.").body
+    loopback.say(Answer(answer))
+    done = json.loads(longtalk(*at(loopback, talks, "Hello", "--json"), environment=environment).stdout)
+    assert (done["text"], done["model"], done["finish_reason"]) == ("Hi.", "compatible:m", "stop")
+    assert done["conversation"] == list_ids(talks)[0]
+
+
+def test_a_question_can_leave_no_trace(loopback: Loopback, environment: dict[str, str], tmp_path: Path) -> None:
+    loopback.say(streamed("Hi."))
+    path = tmp_path / "none.db"
+    done = longtalk(*at(loopback, str(path), "-n", "Secret?"), environment=environment)
+    assert (done.stdout, path.exists()) == ("Hi.\n", False)
+    assert longtalk("ask", "-n", "-c", "Hi", environment=environment).returncode == 2
+
+
+def test_a_chat_takes_options_and_tools_for_each_turn(
+    loopback: Loopback, environment: dict[str, str], talks: str, tmp_path: Path
+) -> None:
+    loopback.say(streamed("One."), streamed("Two."))
+    (tmp_path / "tools.py").write_text('def double(a: int) -> int:\n    "Double."\n    return 2 * a\n')
+    more = ["--lines", "-o", "temperature", "0", "-T", tmp_path / "tools.py"]
+    longtalk("chat", *at(loopback, talks, *more)[1:], said="a\nb\n", environment=environment)
+    for request in map(json.loads, loopback.requests):
+        assert (request["temperature"], request["tools"][0]["function"]["name"]) == (0, "double")

@@ -43,7 +43,8 @@ def test_bash_completes_commands_ids_and_branches(tmp_path: Path, environment: d
     store.close()
     known = {**environment, "LONGTALK_STORE": str(tmp_path / "talks.db")}
     assert complete("longtalk bran", known) == ["branches"]
-    assert complete("longtalk fork les", known) == ["lesson-7"]
+    for command in ("fork", "show", "ask --id"):
+        assert complete(f"longtalk {command} les", known) == ["lesson-7"], command
     assert complete("longtalk fork lesson-7 --branch a", known) == ["aside"]
 
 

@@ -61,3 +61,17 @@ def test_findings_of_the_doctor_have_level_subject_and_text(environment: dict[st
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert found[0]["subject"] == "versions"
     assert {tuple(each) for each in found} == {("level", "subject", "text")}
+
+
+def test_copied_and_imported_conversations_are_reported(filled: tuple[str, str], tmp_path: Path) -> None:
+    copied = report("copy", filled[0], str(tmp_path / "other.db"))
+    assert (copied["id"], copied["how"], copied["entries"]) == ("bows", "new", 2)
+    CliRunner().invoke(commands, ["export", "bows", "--store", filled[0], "-o", str(tmp_path / "bows.json")])
+    taken = report("import", str(tmp_path / "bows.json"), "--store", str(tmp_path / "third.db"))
+    assert (taken["id"], taken["how"]) == ("bows", "new")
+
+
+def test_counted_tokens_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[{"role": "user", "content": "Hello there"}]')
+    found = report("tokens", str(tmp_path / "a.json"))
+    assert found["tokens"] == sum(found["parts"].values()) > 0

@@ -10,10 +10,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from longtalk._sync.providers.local.provider import Local
 from longtalk.cli.answers import extract_code, print_stream, print_usage
 from longtalk.cli.ask_inputs import load_tools, parse_options, read_question, read_schema
-from longtalk.cli.output import print_note, print_text
+from longtalk.cli.output import print_json, print_note, print_text
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
 from longtalk.errors import InputError, LongtalkError
 from longtalk.wires.convert import Image, render_part
@@ -29,6 +31,7 @@ def run(
     tools: Sequence[str],
     output: str | None,
     extract: bool,
+    as_json: bool,
     goes_on: bool,
     id: str | None,  # noqa: A002
     **choices: Any,
@@ -47,22 +50,37 @@ def run(
         parts = [_render(session, each) for each in pictures]
         message: Any = [*([text] if text else []), *parts] if parts else text
         try:
-            _answer(session, message, arguments, extract=extract)
+            _answer(session, message, arguments, extract=extract, as_json=as_json)
         except LongtalkError:
             session.delete_without_answer()
             raise
 
 
-def _answer(session: ChatSession, message: Any, arguments: Mapping[str, Any], *, extract: bool) -> None:
+def _answer(session: ChatSession, message: Any, arguments: Mapping[str, Any], *, extract: bool, as_json: bool) -> None:
     talk = session.ensure_stored()
-    if extract or arguments["output"] is not None:
+    if as_json:
+        reply = talk.send(message, system=session.system, on_busy="wait", **arguments)
+        print_json(
+            {
+                "conversation": talk.id,
+                "turn": reply.turn_id,
+                "model": session.provider.label,
+                "text": reply.text,
+                "output": reply.output if arguments["output"] is not None else None,
+                "finish_reason": reply.finish_reason,
+                "usage": msgspec.to_builtins(reply.usage),
+                "cost": reply.cost.total if reply.cost is not None else None,
+            }
+        )
+    elif extract or arguments["output"] is not None:
         reply = talk.send(message, system=session.system, on_busy="wait", **arguments)
         for notice in reply.notices:
             print_note(f"({notice.text})")
         print_text(extract_code(reply.text) if extract else json.dumps(reply.output, ensure_ascii=False))
+        print_usage(reply)
     else:
         reply = print_stream(talk.stream(message, system=session.system, on_busy="wait", **arguments))
-    print_usage(reply)
+        print_usage(reply)
 
 
 def _render(session: ChatSession, image: Image) -> Any:

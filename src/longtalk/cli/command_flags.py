@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from longtalk import __version__
+from longtalk.cli.completion import complete_branches, complete_ids
 from longtalk.cli.shared_options import (
     AS_JSON,
     YES,
@@ -38,14 +39,30 @@ _ELSEWHERE = {
     "alias": "config alias",
     "templates": "config alias NAME -s TEXT",
     "schemas": "ask --schema",
+    "tools": "ask --tools",
+    "fragments": "ask --file",
     "install": "models",
     "default": "config set default_model",
 }
 """What commands of other tools are called here."""
 
 
+def _is_option_of(command: click.Command, word: str) -> bool:
+    """Return True if a word is an option of a command, even with its value; help is an option of each."""
+    known = {name for each in command.params for name in each.opts if name.startswith("-")}
+    name = word.partition("=")[0] if word.startswith("--") else word[:2]
+    return name in known
+
+
 class Commands(click.Group):
     """A group of commands that knows the names of other tools for them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take options of a question that come before it for `ask`: `longtalk -m MODEL "…"`."""
+        ask = self.commands.get("ask")
+        if args and ask is not None and _is_option_of(ask, args[0]):
+            args = ["ask", *args]
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -99,10 +116,12 @@ def list_(**options: Any) -> None:
 
 
 @commands.command()
-@click.argument("id", required=False)
-@click.option("--branch", metavar="NAME", help="The branch to show. Default: the main branch.")
+@click.argument("id", required=False, shell_complete=complete_ids)
+@click.option(
+    "--branch", metavar="NAME", shell_complete=complete_branches, help="The branch to show. Default: the main branch."
+)
 @click.option("--state", metavar="FILE", help="Show the conversation in a state file instead; - is standard input.")
-@click.option("--last", is_flag=True, help="Print only the text of the last answer.")
+@click.option("-r", "--last", is_flag=True, help="Print only the text of the last answer.")
 @click.option("-x", "--extract", is_flag=True, help="Print only the first code block of the last answer.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most this many entries, the last ones.")
 @click.option("--brief", is_flag=True, help="Show the brief instead. Columns: line id, origin, time, field and text.")
@@ -138,7 +157,7 @@ def show(state: str | None, **options: Any) -> None:
 @commands.command()
 @click.argument("words", nargs=-1, required=True, metavar="WORDS…")
 @limit_option(20, "entries")
-@click.option("-c", "--conversation", metavar="ID", help="Search this conversation only.")
+@click.option("-c", "--conversation", metavar="ID", shell_complete=complete_ids, help="Search this conversation only.")
 @filter_options("entries made")
 @table_options
 @store_options
@@ -159,7 +178,7 @@ def search(**options: Any) -> None:
 
 
 @commands.command()
-@click.argument("id", required=False)
+@click.argument("id", required=False, shell_complete=complete_ids)
 @click.option("--turns", is_flag=True, help="Print one line for each turn on the main branch instead.")
 @filter_options("conversations last changed")
 @table_options
@@ -187,7 +206,7 @@ def stats(**options: Any) -> None:
 
 
 @commands.command()
-@click.argument("transcript", required=False)
+@click.argument("transcript", required=False, shell_complete=complete_ids)
 @click.option("--branch", metavar="NAME", help="The branch to simulate. Default: the main branch.")
 @click.option(
     "-m",
@@ -234,7 +253,7 @@ def simulate(policies: tuple[str, ...], **options: Any) -> None:
 
 
 @commands.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID…")
+@click.argument("ids", nargs=-1, required=True, metavar="ID…", shell_complete=complete_ids)
 @YES
 @AS_JSON
 @store_options
@@ -251,7 +270,7 @@ def delete(**options: Any) -> None:
 
 
 @commands.command()
-@click.argument("id")
+@click.argument("id", shell_complete=complete_ids)
 @click.argument("entry")
 @YES
 @AS_JSON
@@ -279,7 +298,8 @@ def redact(**options: Any) -> None:
     help="Count the tokens of this model, as provider:model.",
 )
 @click.option("--exact", is_flag=True, help="Count with the model's own tokenizer. Needs longtalk[tokens].")
-def tokens(files: tuple[str, ...], model: str, exact: bool) -> None:
+@AS_JSON
+def tokens(files: tuple[str, ...], model: str, exact: bool, as_json: bool) -> None:
     """Count tokens in files.
 
     A file is text, chat messages as JSON or JSONL, or a state; - is standard input, which is also read without a FILE.
@@ -296,7 +316,7 @@ def tokens(files: tuple[str, ...], model: str, exact: bool) -> None:
     if not files and sys.stdin.isatty():
         raise click.UsageError("Name a file, or pipe a text in.")
     try:
-        run(files=files or ("-",), model=model, exact=exact)
+        run(files=files or ("-",), model=model, exact=exact, as_json=as_json)
     except InputError as problem:
         raise click.UsageError(reword_error(problem)) from None
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+import msgspec
+
 from longtalk._sync.archive.archive import Archive
 from longtalk.cli.filters import parse_time
-from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_note, print_text
+from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_json, print_note, print_text
 from longtalk.cli.store import find_conversation, open_archive
 from longtalk.stores import open_store
 from longtalk.transfer.owners import Owners, list_pairs
 
 
-def run(*, source: str, target: str, owner: str, since: str | None, ids: Sequence[str], owners: Owners) -> None:
+def run(
+    *, source: str, target: str, owner: str, since: str | None, ids: Sequence[str], owners: Owners, as_json: bool
+) -> None:
     """Copy conversations and print how many were copied. Exit with status 1 if a conversation was skipped."""
     with open_archive(source, owner, whole=True) as archive:
         other = open_store(target, make=True)
@@ -23,6 +27,10 @@ def run(*, source: str, target: str, owner: str, since: str | None, ids: Sequenc
                 done = archive.copy_to(other, ids, since=start, owners=owners, progress=progress)
         finally:
             other.close()
+        if as_json:
+            for each in done.conversations:
+                print_json(msgspec.to_builtins(each))
+            raise SystemExit(1 if done.left else 0)
         fresh = [each for each in done.conversations if each.how in ("new", "grown")]
         counts = [f"{pluralize(done.count('new'), 'conversation')} copied"]
         counts += [f"{done.count('grown'):,} updated"] if done.count("grown") else []

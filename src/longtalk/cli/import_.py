@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from longtalk.cli.files import display_name, read_file
-from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_note, print_text
+from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_json, print_note, print_text
 from longtalk.cli.store import open_archive, store_exists
 from longtalk.errors import InputError
 from longtalk.stores import hide_credentials
@@ -36,6 +36,7 @@ def run(
     mapping: str | None,
     owners: Owners,
     dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Import files, and print a line for each conversation. Exit with status 1 if a conversation was skipped."""
     tables = None if mapping is None else read_mapping(Path(mapping))
@@ -66,7 +67,8 @@ def run(
     skipped = False
     with open_archive(store, owner, make=True, in_memory=dry_run and not store_exists(store)) as archive:
         if own:
-            _print_imported(import_exports(archive.store, archive.owner, own, dry_run=dry_run), owners)
+            done = import_exports(archive.store, archive.owner, own, dry_run=dry_run)
+            _print_imported(done, owners, as_json=as_json)
         for name, foreign_file in foreign:
             with ProgressCounter(foreign_file.count, "conversation") as progress:
                 result = import_from_tool(
@@ -77,7 +79,7 @@ def run(
                     dry_run=dry_run,
                     progress=progress,
                 )
-            _print_imported(result, owners)
+            _print_imported(result, owners, as_json=as_json)
             _print_summary(describe_source(name), result)
             skipped = skipped or bool(result.left)
     if dry_run:
@@ -97,9 +99,11 @@ def describe_source(name: str) -> str:
     return hide_credentials(name) if is_server(name) else display_name(name)
 
 
-def _print_imported(result: ImportResult, owners: Owners) -> None:
+def _print_imported(result: ImportResult, owners: Owners, *, as_json: bool) -> None:
     for each in result.conversations:
-        if each.how != "left":
+        if as_json:
+            print_json(msgspec.to_builtins(each))
+        elif each.how != "left":
             outcome = {"here": "\talready in the store", "grown": "\tnew entries added"}.get(each.how, "")
             owner = "" if owners is None else f"{escape_line(each.owner) or '-'}\t"
             print_text(f"{owner}{escape_line(each.id)}\t{pluralize(each.entries, 'entry', 'entries')}{outcome}")

@@ -49,6 +49,8 @@ def serve(**options: Any) -> None:
 def keys() -> None:
     """Make, list and revoke access keys of the service.
 
+    `longtalk config set-key` stores the API keys of providers.
+
     \b
     longtalk keys add laptop --owner ada
     longtalk keys list

@@ -11,6 +11,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from longtalk._sync.archive.archive import Archive
@@ -66,23 +67,25 @@ def open_session(
     policy: Policy | None,
     branch: str | None = None,
     stem: str = "chat",
+    in_memory: bool = False,
 ) -> Iterator[ChatSession]:
     """Open the conversation that a command continues or starts, and close its store and its provider at the end.
 
     Without an id, it is the most recently changed conversation, or with `new` a new one, whose id begins with `stem`.
+    With `in_memory`, nothing is stored.
     """
     with contextlib.ExitStack() as stack:
         settings = load_settings()
         choices = Choices(model, base_url, policy, system)
         if model is not None:
             check_local_model(find_model_settings(settings, model).model)
-        archive = stack.enter_context(open_archive(store, owner, make=True))
+        archive = stack.enter_context(open_archive(store, owner, make=True, in_memory=in_memory))
         held = None if new else _find_settings(archive, id, branch)
         resolved = _resolve(settings, choices, held)
         provider, options = _connect(resolved, held)
         providers = stack.enter_context(contextlib.ExitStack())
         providers.callback(provider.close)
-        if store is None:
+        if store is None and not in_memory:
             _mention_old_file(archive)
         session = ChatSession(
             archive, provider, id, new=new, policy=resolved.policy, options=options, stem=stem, branch=branch
@@ -148,6 +151,8 @@ class ChatSession:
     """The conversation that the chat continues. A new conversation is stored only when its first message is sent."""
 
     held: Held
+    arguments: Mapping[str, Any] = MappingProxyType({})
+    """The options and tools of the command line, for each turn."""
     stack: contextlib.ExitStack
     """What is closed when the command ends."""
 

@@ -24,21 +24,10 @@ _POLICY = click.option(
 )
 _BASE_URL = click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
 
-
-@commands.command()
-@click.argument("question", nargs=-1)
-@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Send the text of this file, too.")
-@click.option(
-    "-a", "--image", "--attachment", "images", multiple=True, metavar="FILE|URL", help="Send this image, too."
-)
-@click.option("-c", "--continue", "goes_on", is_flag=True, help="Continue the most recently changed conversation.")
-@click.option("--id", "--conversation", "id", metavar="ID", help="Continue or start the conversation with this id.")
-@_MODEL
-@_SYSTEM
-@click.option(
+_OPTION = click.option(
     "-o", "--option", "options", nargs=2, multiple=True, metavar="NAME VALUE", help="An option for the provider."
 )
-@click.option(
+_TOOLS = click.option(
     "-t",
     "-T",
     "--tools",
@@ -48,6 +37,28 @@ _BASE_URL = click.option("--base-url", help="The address of the model's server, 
     metavar="FILE.py|CODE",
     help="Let the model call the functions of this file, or of this Python code.",
 )
+
+
+@commands.command()
+@click.argument("question", nargs=-1)
+@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Send the text of this file, too.")
+@click.option(
+    "-a", "--image", "--attachment", "images", multiple=True, metavar="FILE|URL", help="Send this image, too."
+)
+@click.option("-c", "--continue", "goes_on", is_flag=True, help="Continue the most recently changed conversation.")
+@click.option(
+    "--id",
+    "--conversation",
+    "id",
+    metavar="ID",
+    shell_complete=complete_ids,
+    help="Continue or start the conversation with this id.",
+)
+@click.option("-n", "--no-log", "in_memory", is_flag=True, help="Store nothing.")
+@_MODEL
+@_SYSTEM
+@_OPTION
+@_TOOLS
 @click.option(
     "--output",
     "--schema",
@@ -58,6 +69,7 @@ _BASE_URL = click.option("--base-url", help="The address of the model's server, 
 @click.option("-x", "--extract", is_flag=True, help="Print only the first code block of the answer.")
 @_POLICY
 @_BASE_URL
+@AS_JSON
 @store_options
 def ask(question: tuple[str, ...], policy: str | None, **options: Any) -> None:
     """Ask one question.
@@ -76,20 +88,29 @@ def ask(question: tuple[str, ...], policy: str | None, **options: Any) -> None:
 
     if options["goes_on"] and options["id"] is not None:
         raise click.UsageError("Use either -c or --id, not both.")
-    if options["extract"] and options["output"] is not None:
-        raise click.UsageError("Use either --extract or --output, not both.")
+    if options["in_memory"] and (options["goes_on"] or options["id"] is not None):
+        raise click.UsageError("--no-log stores nothing, so it can't be used with -c or --id.")
+    if options["extract"] and (options["output"] is not None or options["as_json"]):
+        raise click.UsageError("Use only one of --extract, --output and --json.")
     run(question=" ".join(question), policy=parse_policies(policy)[0] if policy else None, **options)
 
 
 @commands.command()
-@click.argument("id", required=False)
+@click.argument("id", required=False, shell_complete=complete_ids)
 @click.option("--new", is_flag=True, help="Start a new conversation.")
 @click.option(
     "-c", "--continue", "goes_on", is_flag=True, help="Continue the most recently changed conversation: the default."
 )
-@click.option("-b", "--branch", help="Continue this branch of the conversation. Default: the main branch.")
+@click.option(
+    "-b",
+    "--branch",
+    shell_complete=complete_branches,
+    help="Continue this branch of the conversation. Default: the main branch.",
+)
 @_MODEL
 @_SYSTEM
+@_OPTION
+@_TOOLS
 @_POLICY
 @_BASE_URL
 @click.option("--lines", is_flag=True, help="From a pipe, send each line as a message.")

@@ -13,7 +13,7 @@ from typing import Any
 
 from longtalk._util import json_bytes
 from longtalk.cli.files import decode_state, display_name, read_file
-from longtalk.cli.output import escape_line, print_note, print_text
+from longtalk.cli.output import escape_line, print_json, print_note, print_text
 from longtalk.errors import InputError
 from longtalk.tokens import Counter, Estimator, Exact, count_message, count_preamble, counter_for
 from longtalk.tokens.families import MODEL_PATTERNS
@@ -24,7 +24,7 @@ Rows = dict[str, int]
 _STATE = b"\x89TL"
 
 
-def run(*, files: Sequence[str], model: str, exact: bool) -> None:
+def run(*, files: Sequence[str], model: str, exact: bool, as_json: bool) -> None:
     """Print the number of tokens in each file, and how they were counted."""
     counter: Estimator | Exact = counter_for(model)
     if exact:
@@ -39,12 +39,16 @@ def run(*, files: Sequence[str], model: str, exact: bool) -> None:
             _print_warning(str(problem) + ("" if " " not in name else " To count the tokens of a text, pipe it in."))
             continue
         total, counted, parts = total + tokens, counted + 1, parts + len(rows)
+        if as_json:
+            unit = {"exact": exact, "family": counter.family}
+            print_json({"file": display_name(name), "tokens": tokens, "parts": rows, **unit})
+            continue
         print_text(f"{tokens:>10,}  {escape_line(display_name(name))}")
         for label, part in sorted(rows.items(), key=lambda item: -item[1]):
             print_text(f"{part:>10,}    {escape_line(label)}")
-    if counted and len(files) > 1:
+    if counted and len(files) > 1 and not as_json:
         print(f"{total:>10,}  total{'' if counted == len(files) else f', {counted} of {len(files)} files'}")
-    if counted:
+    if counted and not as_json:
         by_rule = "; message framing, calls, images and files by rule" if exact and parts else ""
         print(f"{'':10}  {'exact' if exact else 'estimated'}, family {counter.family}{by_rule}")
     if counted < len(files):

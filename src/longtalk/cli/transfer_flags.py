@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from longtalk.cli.command_flags import commands as commands
-from longtalk.cli.shared_options import OWNER, filter_options, owners_options, store_options
+from longtalk.cli.completion import complete_ids
+from longtalk.cli.shared_options import AS_JSON, OWNER, filter_options, owners_options, store_options
 
 
 @commands.command()
-@click.argument("id", required=False)
+@click.argument("id", required=False, shell_complete=complete_ids)
 @click.option(
     "--all",
     "everything",
@@ -62,6 +63,7 @@ def export(everything: bool, **options: Any) -> None:
 )
 @owners_options
 @click.option("--dry-run", is_flag=True, help="Print what would be imported, but write nothing.")
+@AS_JSON
 @store_options
 def import_(**options: Any) -> None:
     """Import conversations from files and databases.
@@ -96,6 +98,7 @@ def import_(**options: Any) -> None:
     help="Copy only conversations changed at or after this date or time, or the last change of the conversation ID.",
 )
 @owners_options
+@AS_JSON
 @OWNER
 def copy(**options: Any) -> None:
     """Copy conversations to another store.

@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+from collections.abc import Sequence
 from typing import Any
 
+from longtalk.cli.ask_inputs import load_tools, parse_options
 from longtalk.cli.chat import turns
 from longtalk.cli.chat.commands import (
     COMMANDS,
@@ -36,14 +38,18 @@ _BETTER = (
 )
 
 
-def run(*, lines: bool, **choices: Any) -> None:
+def run(*, lines: bool, options: Sequence[tuple[str, str]], tools: Sequence[str], **choices: Any) -> None:
     """Run the chat until the input ends. If the input is a pipe and its last message failed, exit with status 1.
 
-    `choices` are those of `open_session`. `lines` makes each line of a pipe a message; otherwise all of it is one.
+    `choices` are those of `open_session`. `options` and `tools` are for each turn. `lines` makes each line of a pipe a
+    message; otherwise all of it is one.
     """
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
+    arguments: dict[str, Any] = {"options": parse_options(options)} if options else {}
+    arguments |= {"tools": [tool for name in tools for tool in load_tools(name)]} if tools else {}
     with exit_on_signals(), open_session(**choices) as session:
+        session.arguments = arguments
         chat = Chat(session, _open_screen(session, lines=lines))
         _greet(chat, choices["store"])
         try:

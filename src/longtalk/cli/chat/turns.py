@@ -18,12 +18,12 @@ from longtalk.wires.convert import read_attachments
 
 def run_turn(session: ChatSession, screen: Screen, message: Any) -> None:
     """Run a turn and show its answer. If the turn is interrupted, the store keeps the text received so far."""
-    talk, system = session.ensure_stored(), session.system
+    talk, given = session.ensure_stored(), {"system": session.system, **session.arguments}
     try:
-        screen.show_answer(session, talk.stream(message, system=system))
+        screen.show_answer(session, talk.stream(message, **given))
     except Busy:
         print_note("(waiting for another turn in this conversation)")
-        screen.show_answer(session, talk.stream(message, system=system, on_busy="wait"))
+        screen.show_answer(session, talk.stream(message, **given, on_busy="wait"))
 
 
 def answer_again(session: ChatSession, screen: Screen) -> None:
