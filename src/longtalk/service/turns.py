@@ -17,6 +17,8 @@ from longtalk._util.concurrency import call_store
 from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.operations import read_until
 from longtalk.chat.chat import AsyncChat, Compaction
+from longtalk.chat.session import AsyncStateSession
+from longtalk.context.compose import Context
 from longtalk.conversation.conversation import AsyncConversation
 from longtalk.conversation.request import TurnRequest
 from longtalk.errors import InputError, ResultMismatch
@@ -31,7 +33,7 @@ from longtalk.tokens import counter_for
 from longtalk.tools import Tool
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.transfer.append import append_messages, read_messages
-from longtalk.turn.engine import TurnArguments
+from longtalk.turn.engine import AsyncEngine, TurnArguments
 from longtalk.turn.message import OpenAIToolOutput, ParsedMessage, ToolOutput
 from longtalk.turn.stream import AsyncStream
 from longtalk.wires import HTTP_WIRES, NAMES
@@ -229,6 +231,25 @@ async def count_tokens(order: TurnOrder) -> int:
         options={**model.options, **order.options},
         output=order.output,
     )
+
+
+async def prepare_request(order: TurnOrder) -> tuple[Context, bytes]:
+    """Return the request that a turn would send first, and its JSON. Nothing is sent or kept."""
+    model, given = order.model, read_input(order)
+    state = read_state_before(order, given)
+    runner = AsyncEngine(model.provider, policy=model.policy).begin(
+        AsyncStateSession(model.policy, None, sheds=False),
+        codec.decode(state, wires=NAMES) if state else Transcript(),
+        TurnArguments(
+            message=given.message,
+            system=model.system or None if order.system is None else order.system,
+            instruction=order.instruction,
+            tools=order.tools,
+            options={**model.options, **order.options},
+            output=order.output,
+        ),
+    )
+    return await runner.preview()
 
 
 async def compact(order: TurnOrder, *, on_event: OnEvent | None) -> Compaction:

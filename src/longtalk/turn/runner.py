@@ -15,9 +15,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from longtalk._util.concurrency import run_shielded, sleep
-from longtalk.context.compose import Piece
+from longtalk.context.compose import Context, Piece
 from longtalk.context.epochs import Epoch
-from longtalk.context.prepare import Recipient
+from longtalk.context.prepare import Prepared, Recipient
 from longtalk.errors import ContextOverflow, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import Checkpoint, Done, Event, PartEnd, Reasoning, Started, Text, ToolCall, ToolCallDelta
 from longtalk.notices import Notice
@@ -241,10 +241,19 @@ class AsyncTurnRunner(Generic[R]):
 
     async def count_tokens(self) -> int:
         """Return the number of tokens that the first request would have. Nothing is sent or saved."""
+        return (await self._preview())[0].tokens
+
+    async def preview(self) -> tuple[Context, bytes]:
+        """Return the first request, and its JSON as `stream` would send it. Nothing is sent or saved."""
+        context, prepared = await self._preview()
+        with_schema = self._output and self._add_schema(self._output, self._options, prepared.recipient.quirks)
+        return context, self._requests.write_body(context, prepared, with_schema or self._options, stream=True)
+
+    async def _preview(self) -> tuple[Context, Prepared]:
         draft = self.draft
         calls = [call for call in draft.earlier if draft.message or call.id not in draft.waiting]
         self.draft = draft.abandon(calls).add_message()
-        return await self._requests.estimate(learned.read_quirks(self.draft.transcript, self._provider.label))
+        return await self._requests.preview(learned.read_quirks(self.draft.transcript, self._provider.label))
 
     async def compact(self) -> Epoch:
         """Shorten what comes before this turn to the targets of the policy. Return the new epoch. Nothing is saved."""
@@ -299,15 +308,7 @@ class AsyncTurnRunner(Generic[R]):
                 raise too_long
             with_schema = None if self._output is None else self._add_schema(self._output, self._options, quirks)
             options = self._options if with_schema is None else with_schema
-            body = progress.draft.wire.build_request(
-                model=self._provider.model,
-                preamble=prepared.preamble,
-                pieces=context.pieces,
-                mark=context.mark,
-                options=progress.draft.wire.session_options(options, context.handle),
-                quirks=prepared.recipient.quirks,
-                stream=pieces is not None,
-            )
+            body = self._requests.write_body(context, prepared, options, stream=pieces is not None)
             note = None
             if progress.draft.settings is not None:
                 note = note_call(

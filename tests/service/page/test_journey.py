@@ -78,7 +78,7 @@ def test_costs_survive_a_reload_and_unknown_ones_are_not_zero(serve: Serve, visi
     priced.capabilities = msgspec.structs.replace(priced.capabilities, prices=Prices(input=3, output=1))
     one = begin(visit, serve(local=priced, other=unpriced))
     one.say("Count.")
-    expect(answers(one.page).first).to_contain_text("1000 in · 10 out · $0.0030")
+    expect(answers(one.page).first).to_contain_text("1,000 tokens in · 10 out · $0.0030")
     one.page.get_by_label("Model", exact=True).fill("other")
     one.say("Go on.")
     expect(answers(one.page).nth(1)).to_contain_text("cost unknown")

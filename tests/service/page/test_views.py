@@ -59,7 +59,7 @@ def walk(one: Visit, talk: str) -> Iterator[str]:
     expect(page.get_by_text("Every message, and why")).to_be_visible()
     page.get_by_label("Was it sent?").fill("harmless")
     panel = page.get_by_role("tabpanel")
-    expect(panel.locator(".run", has_text="onerror").first).to_be_visible()
+    expect(panel.locator(".hit", has_text="onerror").first).to_be_visible()
     for i in range(panel.locator(".run").count()):
         panel.locator(".run").nth(i).click()
     expect(panel.locator(".texts").last).to_be_visible()

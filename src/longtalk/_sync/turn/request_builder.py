@@ -87,11 +87,25 @@ class RequestBuilder:
         context = prepared.compose(held=held, session_key=session_key, handle=session.handle if session else None)
         return context, prepared, held
 
-    def estimate(self, quirks: Quirks) -> int:
-        """Return the number of tokens that the next request would have. No summary is written for it."""
+    def preview(self, quirks: Quirks) -> tuple[Context, Prepared]:
+        """Return the next request and what it was composed of. No summary is written for it."""
         prepared = self._prepare(quirks)
         draft = self._memory.recall(self._progress.draft, prepared)
-        return msgspec.structs.replace(prepared, added=draft.added or prepared.added).compose().tokens
+        prepared = msgspec.structs.replace(prepared, added=draft.added or prepared.added)
+        return prepared.compose(), prepared
+
+    def write_body(self, context: Context, prepared: Prepared, options: Mapping[str, Any], *, stream: bool) -> bytes:
+        """Return the JSON of a request."""
+        wire = self._progress.draft.wire
+        return wire.build_request(
+            model=self._provider.model,
+            preamble=prepared.preamble,
+            pieces=context.pieces,
+            mark=context.mark,
+            options=wire.session_options(options, context.handle),
+            quirks=prepared.recipient.quirks,
+            stream=stream,
+        )
 
     def compact(self, quirks: Quirks) -> Epoch:
         """Begin a new epoch now, as short as the policy makes it, if needed with a summary. Return the epoch."""

@@ -21,6 +21,8 @@ PAUSE = 3 * 3600
 """The number of seconds without a message after which a new session begins."""
 WINDOW_MESSAGES = 8
 """The number of last messages whose terms define the current topic."""
+_MIN_MESSAGES = 6
+"""The number of messages below which a topic goes on, in conversations of at least the square of this."""
 _MIN_TERMS = 4  # a message with fewer distinct terms does not begin a topic
 _MIN_SHARED = 0.2  # a message begins a topic if it has less than this share of its terms in common with the window
 
@@ -88,6 +90,11 @@ class TopicTracker:
                     del self._known[term]
 
 
+def _is_telling(term: str) -> bool:
+    """Return False for numbers and single Latin letters."""
+    return not term.isdecimal() and not (len(term) == 1 and term.isascii())
+
+
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of consecutive messages about one subject."""
 
@@ -107,18 +114,23 @@ def find_topics(messages: Iterable[tuple[int, str, str]], *, words: int = 5) -> 
     """Return the topics of a conversation, in order.
 
     Each message is given as its time in milliseconds, its role and its text. For each topic, at most `words`
-    characteristic words are picked.
+    characteristic words are picked. In a conversation of many short sessions, neighbours form one topic.
     """
+    messages = list(messages)
+    least = min(_MIN_MESSAGES, len(messages) // _MIN_MESSAGES)
     tracker = TopicTracker()
+    topic = -1
     parts: list[list[tuple[int, int]]] = []
     counts: list[Counter[str]] = []
     forms: dict[str, Counter[str]] = defaultdict(Counter)
     for i, (at, role, text) in enumerate(messages):
         found_terms = extract_terms_with_words(text) if role != "tool" else []
         opens = role not in ("assistant", "tool")
-        if tracker.add(at // 1000, {term for term, _ in found_terms}, opens=opens) == len(parts):
+        number = tracker.add(at // 1000, {term for term, _ in found_terms}, opens=opens)
+        if number != topic and (not parts or len(parts[-1]) >= least):
             parts.append([])
             counts.append(Counter())
+        topic = number
         parts[-1].append((i, at))
         counts[-1].update(term for term, _ in found_terms)
         for term, word in found_terms:
@@ -127,7 +139,7 @@ def find_topics(messages: Iterable[tuple[int, str, str]], *, words: int = 5) -> 
 
     def pick_words(count: Counter[str]) -> tuple[str, ...]:
         value = {term: times * math.log(1 + len(counts) / topic_counts[term]) for term, times in count.items()}
-        best = sorted((term for term in value if not term.isdecimal()), key=lambda term: (-value[term], term))[:words]
+        best = sorted(filter(_is_telling, value), key=lambda term: (-value[term], term))[:words]
         return tuple(forms[term].most_common(1)[0][0] for term in best)
 
     return [

@@ -6,15 +6,22 @@ from typing import Any
 
 import msgspec
 
+from longtalk.archive.metrics import Metrics
+from longtalk.context.measure import MAX_ANSWER_ROOM
 from longtalk.context.token_limit import find_compaction_point
 from longtalk.models import registry
 from longtalk.models.call_cost import cost
+from longtalk.policies.notation import format_policy
 from longtalk.service.native.conversations import find_info
+from longtalk.service.native.inspection import ManifestObject, RequestObject
 from longtalk.service.native.routes import ApiCall, Nothing, Route
 from longtalk.service.native.start_turn import StartTurn, make_order
 from longtalk.service.native.talks import find_model
-from longtalk.service.turns import count_tokens, read_state
+from longtalk.service.turns import prepare_request, read_state
+from longtalk.tokens import count_message, counter_for
+from longtalk.transcript.transcript import now
 from longtalk.usage import Usage
+from longtalk.wires.options import answer_token_limit
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,28 +37,83 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """US dollars for these tokens if the provider has none of them in its cache; null if unknown."""
 
 
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """The request that a turn would send first, in the form in which past turns are inspected."""
+
+    manifest: ManifestObject
+    requests: list[RequestObject]
+
+
 async def estimate(call: ApiCall[Nothing, StartTurn]) -> Estimate:
     """Estimate the first request that a turn would send. Nothing is sent or stored."""
+    manifest, metrics, _ = await _prepare(call)
+    return Estimate(
+        model=metrics.model, tokens=metrics.total, window=manifest.window, limit=manifest.limit, cost=metrics.cost
+    )
+
+
+async def preview(call: ApiCall[Nothing, StartTurn]) -> Preview:
+    """Return the first request that a turn would send. Nothing is sent or stored, and no summary is written."""
+    manifest, metrics, body = await _prepare(call)
+    request = RequestObject(
+        model=metrics.model,
+        body=body.decode("utf-8", "replace"),
+        is_streamed=True,
+        problem="",
+        usage=None,
+        cached_until=None,
+    )
+    return Preview(manifest=manifest, requests=[request])
+
+
+async def _prepare(call: ApiCall[Nothing, StartTurn]) -> tuple[ManifestObject, Metrics, bytes]:
+    """Return the manifest, the figures and the JSON of the first request that a turn would send."""
     given, info = call.body, await find_info(call)
     settings = await call.archive.settings(info.id, branch=given.branch)
     model = find_model(call, given.model, settings, given.policy)
     at = given.after or given.edits or given.regenerates
     state = await read_state(call.service.store, call.caller.owner, info.id, given.branch, at)
     order = make_order(call, given, model)
-    tokens = await count_tokens(msgspec.structs.replace(order, state=state))
-    outside = tokens if state is None else await count_tokens(order) if given.message is not None else 0
-    known = registry.find(model.provider.label)
-    spent = cost(Usage(input=tokens), model.provider.capabilities.prices or (known.prices if known else None))
+    context, body = await prepare_request(msgspec.structs.replace(order, state=state))
+    label, runs = model.provider.label, context.manifest
+    known = registry.find(label)
     window = model.provider.capabilities.window or (known.window if known else None)
-    return Estimate(
-        model=model.provider.label,
-        tokens=tokens,
-        window=window,
-        limit=find_compaction_point(model.policy, window, outside),
+    spent = cost(Usage(input=context.tokens), model.provider.capabilities.prices or (known.prices if known else None))
+    metrics = Metrics(
+        turn="",
+        at=now(),
+        model=label,
+        status="running",
+        calls=0,
+        total=context.tokens,
+        history=sum(run.tokens for run in runs if run.verdict == "sent"),
+        summary=context.summary,
+        brief=context.brief,
+        outline=context.outline,
+        recall=context.recall,
+        left_out=sum(run.tokens for run in runs if run.verdict not in ("sent", "recalled")),
         cost=None if spent is None else spent.total,
     )
+    message = sum(count_message(each, counter_for(label)) for each in order.messages)
+    answer = answer_token_limit({**model.options, **order.options})
+    manifest = ManifestObject(
+        turn="",
+        branch=given.branch,
+        runs=list(runs),
+        metrics=metrics,
+        message=message,
+        window=window,
+        reserved=None if window is None else answer or min(window // 8, MAX_ANSWER_ROOM),
+        limit=find_compaction_point(
+            model.policy, window, max(0, metrics.total - metrics.history - metrics.summary + message)
+        ),
+        policy=format_policy(model.policy),
+        rules=[str(each.over) for each in model.policy.compactors],
+    )
+    return manifest, metrics, body
 
 
 ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/conversations/{conversation}/estimate", estimate, body=StartTurn, answer=Estimate),
+    Route("POST", "/conversations/{conversation}/preview", preview, body=StartTurn, answer=Preview),
 )

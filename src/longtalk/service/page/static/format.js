@@ -7,6 +7,8 @@ export function dollars(value) {
   const digits = size === 0 || size >= 1 ? 2 : size >= 0.01 ? 4 : Math.min(8, 1 - Math.floor(Math.log10(size)));
   return (value < 0 ? "−$" : "$") + size.toFixed(digits);
 }
+// Return the words of a text, in lower case.
+export const splitWords = (text) => text.toLowerCase().split(/[\s.,;:!?"“”()]+/).filter(Boolean);
 export const percent = (part, all) => (all ? Math.round((100 * part) / all) : 0) + " %";
 export const day = (at) => new Date(at).toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
 export const time = (at) => new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });

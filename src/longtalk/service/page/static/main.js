@@ -41,10 +41,10 @@ function readRoute() {
 
 function Conversation({ id, view, entry, on, position }) {
   const branch = localStorage.getItem("branch:" + id) || "main";
-  const tabs = [["chatView", ""], ["inspector", "inspector"], ["memoryView", "memory"], ["moneyView", "money"], ["branches", "branches"]];
+  const tabs = [["chatView", ""], ["inspector", "inspector", "inspectorTab"], ["memoryView", "memory"], ["moneyView", "money"], ["branches", "branches", "branchesTab"]];
   const shown = tabs.some(([, name]) => name === view) ? view : "";
-  return html`<div class="views" role="navigation" aria-label=${t("views")}>${tabs.map(([label, name]) => html`<a
-      href=${"#/c/" + encodeURIComponent(id) + (name && "/" + name)} aria-current=${name === shown ? "page" : null}>${t(label)}</a>`)}</div>
+  return html`<div class="views" role="navigation" aria-label=${t("views")}>${tabs.map(([label, name, short]) => html`<a
+      href=${"#/c/" + encodeURIComponent(id) + (name && "/" + name)} aria-current=${name === shown ? "page" : null}>${short ? html`<span class="long">${t(label)}</span><span class="short">${t(short)}</span>` : t(label)}</a>`)}</div>
     ${shown === "memory" ? html`<${Memory} conversation=${id} branch=${branch} /><${NextRequest} conversation=${id} branch=${branch} />`
       : shown === "money" ? html`<${Money} conversation=${id} branch=${branch} /><${NextRequest} conversation=${id} branch=${branch} />`
       : html`<${Chat} id=${id} view=${view} tab=${view === "inspector" ? entry : null} at=${view === "inspector" ? null : entry} on=${on} position=${position} key=${id} />`}`;
@@ -104,7 +104,7 @@ function Shell() {
         : route.kind === "money" ? html`<${Money} conversation=${null} />`
         : route.kind === "settings" ? html`<${Settings} onSession=${start} />`
         : route.kind === "licences" ? html`<${Licences} />`
-        : html`<div class="center"><h1 class="hello">${t("empty")}</h1><button class="primary" onClick=${() => begin().catch(report)}>${t("newChat")}</button>
+        : html`<div class="center"><h1 class="hello">${t("empty")}</h1><p class="quiet">${t("whatItIs")}${health ? " " + t("answersFrom", { model: health.default_model }) : ""}</p><button class="primary" onClick=${() => begin().catch(report)}>${t("newChat")}</button>
           <p class="quiet">${t("sampleHelp")}</p><button onClick=${() => openSample().catch(report)}>${t("openSample")}</button>
           ${health?.is_single_user && html`<details class="fold own-key"><summary>${t("useProvider")}</summary><${ProviderKeys} /></details>`}
           <p class="quiet"><a href="#/licences">${t("licences")}</a></p></div>`}

@@ -47,15 +47,21 @@ export async function prepareMarkdown(texts) {
   }
 }
 
+const chunk = 4000; // characters of an open code block that are rendered again at most
+const escape = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+const drawCode = (text) => `<pre class="part"><code>${escape(text)}</code></pre>`;
+
 // Markdown that grows at its end. A block is rendered for good when another one has begun after it; only the last block
-// is rendered each time.
+// is rendered each time. A long code block is rendered in parts, so that the work does not grow with its length.
 export class GrowingMarkdown {
   constructor() {
-    Object.assign(this, { done: 0, blocks: [], last: "" });
+    Object.assign(this, { done: 0, blocks: [], last: "", fence: null, isCut: false });
   }
 
   // Return the HTML of the finished blocks, and of the last one.
   update(text) {
+    if (!this.fence) this.openFence(text);
+    if (this.fence && this.growCode(text)) return { blocks: this.blocks, last: this.last };
     const tail = text.slice(this.done);
     const tokens = marked.lexer(tail);
     let last = tokens.length - 1;
@@ -73,8 +79,36 @@ export class GrowingMarkdown {
     return { blocks: this.blocks, last: this.last };
   }
 
+  // Begin to render in parts if the last block is a long code block without an end.
+  openFence(text) {
+    if (text.length - this.done < chunk) return;
+    const tail = text.slice(this.done);
+    const begin = /^\s*? {0,3}(`{3,}|~{3,})[^\n`]*\n/.exec(tail);
+    if (!begin) return;
+    const end = new RegExp(`^ {0,3}${begin[1][0]}{${begin[1].length},}[ \\t]*$`, "m");
+    if (end.test(tail.slice(begin[0].length))) return;
+    Object.assign(this, { fence: end, isCut: true, done: this.done + begin[0].length });
+  }
+
+  // Render what has come of a code block. Return false when it has ended.
+  growCode(text) {
+    const rest = text.slice(this.done);
+    const end = this.fence.exec(rest);
+    // The last line may still become the end.
+    const lines = rest.lastIndexOf("\n") + 1;
+    const size = end ? end.index : lines || (rest.length > 2 * chunk ? rest.length : 0);
+    if (end || size >= chunk) {
+      if (size) this.blocks = [...this.blocks, drawCode(rest.slice(0, size).replace(/\n$/, ""))];
+      this.done += end ? end.index + end[0].length : size;
+      this.last = end ? "" : drawCode(rest.slice(size));
+    } else this.last = drawCode(rest);
+    // An end at the end of the text may still grow into something else.
+    if (end) this.fence = null;
+    return !end;
+  }
+
   // Keep the result for the message that the text becomes. Definitions of links count for all blocks, so they need another look.
   finish(text) {
-    if (!/^ {0,3}\[[^\]]+\]:/m.test(text)) keep(text, this.blocks.join("") + this.last);
+    if (!this.isCut && !/^ {0,3}\[[^\]]+\]:/m.test(text)) keep(text, this.blocks.join("") + this.last);
   }
 }

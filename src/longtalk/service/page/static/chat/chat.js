@@ -5,6 +5,7 @@ import * as api from "../api.js";
 import { app, useStore } from "../store.js";
 import { findVersions } from "../branches/tree.js";
 import { Entry } from "./entry.js";
+import { describe } from "../money/policies.js";
 import { Gauge } from "./gauge.js";
 import { Live, Spoken } from "./live.js";
 import { Scroller } from "./scroller.js";
@@ -12,7 +13,7 @@ import { notify } from "../dialogs.js";
 import { views } from "../views.js";
 import { Talk, announce, onOthers } from "./talk.js";
 
-const policies = ["KeepAll()", "Memory()", "Summarize()"];
+const policies = ["KeepAll()", "Memory()", "Summarize(8_000)", "Economy()", "KeepLast(10)"];
 
 export function Chat({ id, view, tab, at, on, position }) {
   const [talk, setTalk] = useState(null);
@@ -43,12 +44,10 @@ function Panel({ name, talk, state, tab }) {
     addEventListener("keydown", key);
     return () => removeEventListener("keydown", key);
   }, []);
-  const answered = state.entries.filter((each) => each.role === "assistant");
-  const turn = sessionStorage.getItem("turn:" + talk.id) || answered[answered.length - 1]?.turn || null;
+  const turn = sessionStorage.getItem("turn:" + talk.id) || state.branches.find((each) => each.name === state.branch)?.last_turn || null;
   return html`<aside class="panel" aria-label=${t(name)}><header><h2>${t(name)}</h2>
-    <nav class="tabs">${Object.keys(views).filter((each) => each !== name).map((each) => html`<a class="button" href=${`#/c/${encodeURIComponent(talk.id)}/${each}`}>${t(each)}</a>`)}</nav>
     <button aria-label=${t("close")} onClick=${close}>×</button></header>
-    ${View && html`<${View} conversation=${talk.id} branch=${state.branch} turn=${turn} tab=${tab} onClose=${close} onBranch=${(branch) => talk.open(branch)} />`}</aside>`;
+    ${View && html`<${View} conversation=${talk.id} branch=${state.branch} turn=${turn} tab=${tab} gauge=${state.gauge} choice=${talk.choice} onTurn=${(chosen) => talk.inspect(chosen)} onChange=${() => talk.load()} onClose=${close} onBranch=${(branch) => talk.open(branch)} />`}</aside>`;
 }
 
 // Go to the message that an address names, on its branch.
@@ -80,6 +79,7 @@ function Conversation({ talk, view, tab, at, on, position }) {
   const versions = useMemo(() => findVersions(branches, branch), [branches, branch]);
   const cutOff = ["interrupted", "failed"].includes(branches.find((each) => each.name === branch)?.status);
   const shown = live?.turn ? entries.filter((each) => each.turn !== live.turn || each.role === "user") : entries;
+  const last = branches.find((each) => each.name === branch)?.last_turn;
   const waits = live?.message && !entries.some((each) => each.turn === live.turn);
   return html`
     <${Scroller} talk=${talk} talkState=${state} goal=${found} isLed=${!!at}
@@ -89,11 +89,11 @@ function Conversation({ talk, view, tab, at, on, position }) {
         ${live && html`<${Live} talk=${talk} />`}
         ${state.lost && html`<p class="quiet" role="status">${t("lost")}</p>`}
         ${problem && html`<p class="problem" role="alert">${problem.message}
-          ${problem.order && html` <button onClick=${() => talk.retry()}>${t("retry")}</button>`}</p>`}
+          ${problem.returned ? ` ${t("messageBack")}` : problem.order && html` <button onClick=${() => talk.retry()}>${t("retry")}</button>`}</p>`}
         ${!problem && !live && cutOff && html`<p class="quiet">${t("cutOff")} <button onClick=${() => talk.retry()}>${t("goOn")}</button></p>`}`}>
       ${shown.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} talk=${talk} branch=${branch} versions=${versions.get(entry.position)} compaction=${compactions.get(entry.position)}
         pinned=${pinned.includes(entry.id)} excluded=${excluded.includes(entry.id)} cost=${entry.role === "assistant" && !entry.calls.length ? costs[entry.turn] : undefined}
-        found=${entry.id === at} busy=${!!live} place=${entry.position + 1} count=${size} />`)}
+        found=${entry.id === at} inspected=${view === "inspector" && entry.turn === (state.inspected || last)} busy=${!!live} place=${entry.position + 1} count=${size} />`)}
     <//>
     <${Spoken} talk=${talk} />
     <${Composer} talk=${talk} state=${state} />
@@ -111,17 +111,27 @@ function Composer({ talk, state }) {
   const [images, setImages] = useState([]);
   const [model, setModel] = useState("");
   const [policy, setPolicy] = useState(sessionStorage.getItem("policy:" + talk.id) || ""); // one that was chosen in the costs
-  const { models, providers } = useStore(app);
-  const { live, gauge, settings, branch, branches } = state;
-  const here = `#/c/${encodeURIComponent(talk.id)}/`;
+  const [asked, setAsked] = useState(false);
+  const { models, providers, health } = useStore(app);
+  const { live, gauge, problem, settings, branch, branches } = state;
   const choice = { ...(model && { model }), ...(policy && { policy }) };
   talk.choice = choice;
+  const ownPolicy = models.find((each) => each.label === gauge?.model)?.policy;
   const message = images.length ? [...(text ? [{ type: "text", text }] : []), ...images.map((url) => ({ type: "image_url", image_url: { url } }))] : text;
   useEffect(() => {
     localStorage.setItem("draft:" + talk.id, text);
     const later = setTimeout(() => { if (!live && state.info) talk.estimate({ message: message.length ? message : "…", ...choice }).catch(() => {}); }, 700);
     return () => clearTimeout(later);
   }, [text, images, model, policy, live, state.info]);
+  // A message that was refused before it was stored is not lost.
+  useEffect(() => {
+    const body = problem?.order?.body;
+    if (!body || problem.started || problem.returned || body.edits || !body.message || message.length) return;
+    const parts = typeof body.message === "string" ? [{ text: body.message }] : body.message;
+    setText(parts.find((each) => each.text)?.text || "");
+    setImages(parts.map((each) => each.image_url?.url).filter(Boolean));
+    talk.store.set({ problem: { ...problem, returned: true } });
+  }, [problem]);
   const take = (files) => [...files].filter((file) => /^image\/(png|jpeg|gif|webp)$/.test(file.type)).forEach((file) => {
     const reader = new FileReader();
     reader.onload = () => setImages((now) => [...now, reader.result]);
@@ -144,26 +154,25 @@ function Composer({ talk, state }) {
   return html`<form class="composer" onSubmit=${send} onPaste=${(e) => take(e.clipboardData.files)}
       onDragOver=${(e) => e.preventDefault()} onDrop=${(e) => { if (e.dataTransfer.files[0]?.type.startsWith("image/")) { e.preventDefault(); e.stopPropagation(); take(e.dataTransfer.files); } }}>
     <div class="column">
+      ${asked && html`<div class="policy-help" onMouseDown=${(e) => e.preventDefault()}><p class="quiet">${t("policyField")}</p>
+        ${policies.map((each) => html`<button type="button" tabindex="-1" key=${each} onClick=${() => { setPolicy(each); setAsked(false); document.getElementById("message").focus(); }}><b>${each}</b> <small>${describe(each)}</small></button>`)}
+        <p class="quiet">${t("policyAs")}</p></div>`}
       <div class="field">
         ${images.map((url, i) => html`<span class="thumb"><img src=${url} alt="" /><button type="button" aria-label=${t("removeImage")} onClick=${() => setImages(images.filter((_, j) => j !== i))}>×</button></span>`)}
         <textarea id="message" rows="2" aria-label=${t("message")} placeholder=${t("message")} value=${text} onInput=${(e) => setText(e.target.value)} onKeyDown=${onKey} />
         <div class="tools">
           <label class="button" title=${t("attach")}>+<input class="sr" type="file" accept="image/*" multiple aria-label=${t("attach")} onChange=${(e) => take(e.target.files)} /></label>
-          <input list="models" aria-label=${t("model")} placeholder=${settings.model || t("model")} value=${model} onInput=${(e) => setModel(e.target.value)} />
+          <input list="models" aria-label=${t("model")} title=${t("model")} placeholder=${gauge?.model || settings.model || health?.default_model || t("model")} value=${model} onInput=${(e) => setModel(e.target.value)} />
           <${ModelNames} models=${models} providers=${providers} />
-          <input list="policies" aria-label=${t("policy")} placeholder=${settings.policy || t("policy")} value=${policy} onInput=${(e) => setPolicy(e.target.value)} />
-          <datalist id="policies">${policies.map((each) => html`<option value=${each} />`)}</datalist>
+          <input aria-label=${t("policy")} title=${t("policyField")} placeholder=${settings.policy || ownPolicy || t("policy")} value=${policy} onFocus=${() => setAsked(true)} onBlur=${() => setAsked(false)} onInput=${(e) => setPolicy(e.target.value)} />
           <span class="grow" />
           <button type="button" disabled=${!text || !!live} onClick=${note}>${t("note")}</button>
           ${live ? html`<button type="button" class="primary" onClick=${() => talk.stop()}>${t("stop")}</button>`
             : html`<button class="primary" disabled=${!message.length}>${t("send")}</button>`}
         </div>
       </div>
-      <div class="gauge">
-        <${Gauge} id=${talk.id} gauge=${gauge} />
-        <span class="grow" />
-        <a href=${here + "branches"}>${t("branches")}${branches.length > 1 ? ` (${branches.length})` : ""}</a>
-      </div>
+      <div class="gauge"><${Gauge} id=${talk.id} gauge=${gauge} onOpen=${() => talk.inspect("next")} /></div>
+      ${!model && gauge && settings.model && gauge.model !== settings.model && html`<p class="quiet other">${t("otherModel", { before: settings.model, model: gauge.model })}</p>`}
     </div>
   </form>`;
 }

@@ -43,7 +43,7 @@ function Compacted({ compaction: { summary, tokens, reason }, talk }) {
 }
 
 // All that is drawn of an entry is a property of its own, so that a turn elsewhere draws no other entry again.
-export const Entry = memo(function Entry({ entry, talk, versions, compaction, branch, pinned, excluded, cost, busy, found, place, count }) {
+export const Entry = memo(function Entry({ entry, talk, versions, compaction, branch, pinned, excluded, cost, busy, found, inspected, place, count }) {
   const [draft, setDraft] = useState(null);
   const { role, usage } = entry;
   const isNote = role !== "user" && role !== "assistant" && role !== "tool" || entry.mark === "note" || entry.mark === "event";
@@ -57,7 +57,7 @@ export const Entry = memo(function Entry({ entry, talk, versions, compaction, br
     setDraft(null);
     talk.send({ message: draft, edits: entry.id }, draft);
   };
-  return html`<article id=${"entry-" + entry.id} class=${`entry ${isNote ? "note" : role} ${excluded ? "out" : ""} ${found ? "found" : ""}`} aria-label=${name}
+  return html`<article id=${"entry-" + entry.id} class=${`entry ${isNote ? "note" : role} ${excluded ? "out" : ""} ${found ? "found" : ""} ${inspected ? "inspected" : ""}`} aria-label=${name}
     tabindex="-1" aria-posinset=${place} aria-setsize=${count}>
     ${compaction && html`<${Compacted} compaction=${compaction} talk=${talk} />`}
     ${isNote && html`<small>${name}</small>`}
@@ -70,16 +70,16 @@ export const Entry = memo(function Entry({ entry, talk, versions, compaction, br
       : role === "tool" ? null : html`<div class="plain">${entry.text}</div>`}
     <footer>
       ${versions && html`<${Versions} names=${versions} current=${branch} onOpen=${(name) => talk.open(name)} />`}
-      ${usage && html`<small>${t(cost === undefined ? "usage" : cost === null ? "usageUnpriced" : "usageCost", { ...usage, cost: dollars(cost) })}</small>`}
+      ${usage && html`<small>${t(cost === undefined ? "usage" : cost === null ? "usageUnpriced" : "usageCost", { input: formatCount(usage.input), output: formatCount(usage.output), cost: dollars(cost) })}</small>`}
       ${pinned && html`<small>${t("pinned")}</small>`}${excluded && html`<small>${t("excluded")}</small>`}
       <span class="actions">
         ${entry.text && html`<button onClick=${() => navigator.clipboard?.writeText(entry.text)}>${t("copy")}</button>`}
         ${role === "user" && !isNote && html`<button disabled=${busy} onClick=${() => setDraft(entry.text)}>${t("edit")}</button>`}
         ${role === "assistant" && html`<button disabled=${busy} onClick=${() => talk.send({ regenerates: entry.turn })}>${t("regenerate")}</button>
-          <button disabled=${busy} onClick=${fork}>${t("fork")}</button>`}
-        ${role === "assistant" && html`<a href=${`#/c/${encodeURIComponent(talk.id)}/inspector`} onClick=${() => sessionStorage.setItem("turn:" + talk.id, entry.turn)}>${t("inspector")}</a>`}
+          <button disabled=${busy} aria-label=${t("fork")} title=${t("fork")} onClick=${fork}>${t("forkShort")}</button>`}
+        ${role === "assistant" && html`<a href=${`#/c/${encodeURIComponent(talk.id)}/inspector`} aria-label=${t("inspectLong")} title=${t("inspector")} onClick=${() => talk.inspect(entry.turn)}>${t("inspectShort")}</a>`}
         <button disabled=${busy} onClick=${() => talk.mark("pins", entry.id, !pinned)}>${t(pinned ? "unpin" : "pin")}</button>
-        <button disabled=${busy} onClick=${() => talk.mark("exclusions", entry.id, !excluded)}>${t(excluded ? "include" : "exclude")}</button>
+        <button disabled=${busy} aria-label=${t(excluded ? "include" : "exclude")} title=${t(excluded ? "include" : "exclude")} onClick=${() => talk.mark("exclusions", entry.id, !excluded)}>${t(excluded ? "includeShort" : "excludeShort")}</button>
       </span>
     </footer>
   </article>`;

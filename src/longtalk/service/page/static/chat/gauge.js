@@ -1,17 +1,17 @@
-// The gauge: how large the next request is, of how much, and about what it costs. It leads to the last turn's context.
+// The gauge: how large the next request is, of how much, and about what it costs. It leads to that request.
 import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { count, dollars } from "../format.js";
 import { onOthers } from "./talk.js";
 
-export function Gauge({ id, gauge }) {
+export function Gauge({ id, gauge, onOpen = () => sessionStorage.setItem("turn:" + id, "next") }) {
   const room = gauge?.limit ?? gauge?.window;
   const used = room ? Math.min(100, (100 * gauge.tokens) / room) : 0;
   const label = gauge && t("gauge", { tokens: count(gauge.tokens), window: room ? t(gauge.limit === null ? "ofWindow" : "ofPolicy", { window: count(room) }) : "" })
-    + t(gauge.cost === null ? "nextCostUnknown" : "nextCost", { cost: dollars(gauge.cost) });
-  return html`<a href=${`#/c/${encodeURIComponent(id)}/inspector`} onClick=${() => sessionStorage.removeItem("turn:" + id)} title=${t("inspector")}>
-    <progress max="100" value=${used} aria-hidden="true" /> ${label || t("inspector")}</a>`;
+    + t(gauge.cost === null ? "nextCostUnknown" : gauge.cost === 0 ? "nextFree" : "nextCost", { cost: dollars(gauge.cost) });
+  return html`<a href=${`#/c/${encodeURIComponent(id)}/inspector`} onClick=${onOpen} title=${label || t("seeNext")}>
+    <progress max="100" value=${used} aria-hidden="true" /><span>${label || t("seeNext")}</span></a>`;
 }
 
 // The gauge of views without a composer.

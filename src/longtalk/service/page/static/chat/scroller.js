@@ -62,6 +62,10 @@ export class Scroller extends Component {
   // Stay at the end if the reader is there.
   settle() {
     const { to, size } = this.props.talkState;
+    const { scrollTop, scrollHeight, clientHeight } = this.box;
+    // The reader may have gone up already, while the event that says so is still to come.
+    if (this.follows && scrollTop < this.last - 1 && this.room === clientHeight && scrollHeight - scrollTop - clientHeight > near) this.follows = false;
+    this.room = clientHeight;
     if (this.follows && to >= size) this.box.scrollTop = this.box.scrollHeight;
     this.last = this.box.scrollTop;
   }

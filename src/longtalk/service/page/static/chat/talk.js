@@ -34,7 +34,7 @@ export class Talk {
     const branch = localStorage.getItem("branch:" + id) || "main";
     // The window has the entries at the positions from `from` up to `to`, of `size` in all.
     this.store = createStore({ info: null, branch, entries: [], from: 0, to: 0, size: 0, branches: [], pinned: [], excluded: [],
-      settings: {}, live: null, lost: false, problem: null, costs: {}, gauge: null, compactions: new Map() });
+      settings: {}, live: null, lost: false, problem: null, costs: {}, gauge: null, inspected: sessionStorage.getItem("turn:" + id), compactions: new Map() });
     this.stream = createStore({ text: "", reasoning: "", calls: [] }); // the answer as it comes
     this.spoken = createStore({ parts: [], count: 0 }); // its last parts, for screen readers
     this.drawing = 0; // milliseconds that the last drawing of it took
@@ -213,13 +213,19 @@ export class Talk {
   // Go on after an error, with the model that is chosen now. A message that is saved already is not sent again.
   retry() {
     const { problem, branch } = this.store.get();
-    const body = problem?.order?.body && !problem.started ? problem.order.body : { branch, message: null };
+    const { model, policy, ...body } = problem?.order?.body && !problem.started ? problem.order.body : { branch, message: null };
     return this.follow({ body: { ...body, ...this.choice }, branch: body.branch, shown: problem?.order?.shown });
   }
 
   send(body, shown) {
     const { branch } = this.store.get();
     return this.follow({ body: { branch, ...body }, branch, shown });
+  }
+
+  // Show a turn in the inspector: one of the branch, "next" for the request to come, or null for the last.
+  inspect(turn) {
+    if (turn) sessionStorage.setItem("turn:" + this.id, turn); else sessionStorage.removeItem("turn:" + this.id);
+    this.store.set({ inspected: turn });
   }
 
   async stop() {

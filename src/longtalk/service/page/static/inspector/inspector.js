@@ -3,6 +3,7 @@ import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { count, cut, dollars, time } from "../format.js";
+import { Find } from "./find.js";
 import { Loaded, Run } from "./runs.js";
 import { Compaction } from "./compaction.js";
 import { Request } from "./request.js";
@@ -10,14 +11,23 @@ import { Request } from "./request.js";
 const TABS = ["context", "request", "recall", "compaction"];
 const VIEWS = { context: Context, request: Request, recall: Recall, compaction: Compaction };
 
-export function Inspector({ conversation, branch, turn, tab: asked }) {
+// Load what the next turn would send, with the message that stands in the field.
+function readNext(conversation, path, branch, choice) {
+  const draft = localStorage.getItem("draft:" + conversation) || "";
+  const policy = sessionStorage.getItem("policy:" + conversation);
+  return api.post(path + "/preview", { branch, message: draft || "…", ...(policy && { policy }), ...choice });
+}
+
+export function Inspector({ conversation, branch, turn, tab: asked, gauge, choice, onTurn, onChange }) {
   const [tab, setTab] = useState("context");
   useEffect(() => { if (TABS.includes(asked)) setTab(asked); }, [asked]);
-  const [chosen, setChosen] = useState(turn);
   const [turns, setTurns] = useState([]);
   const path = api.one(conversation);
-  useEffect(() => { setChosen(turn); api.get(path + "/metrics", { branch }).then((found) => setTurns(found.metrics), () => {}); }, [conversation, branch, turn]);
-  if (!turn) return html`<p class="quiet">${t("noTurn")}</p>`;
+  const last = turn === "next" ? null : turn;
+  useEffect(() => { api.get(path + "/metrics", { branch }).then((found) => setTurns(found.metrics), () => {}); }, [conversation, branch, last]);
+  const isNext = !turn || turn === "next";
+  const chosen = isNext ? "next" : turn;
+  const load = { turn: chosen, next: isNext && (() => readNext(conversation, path, branch, choice)), values: isNext ? [gauge, branch] : [chosen, branch] };
   const View = VIEWS[tab];
   const onKey = (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -27,21 +37,37 @@ export function Inspector({ conversation, branch, turn, tab: asked }) {
     document.getElementById("tab-" + next).focus();
   };
   return html`<div class="inspector">
-    <${Turns} turns=${turns} chosen=${chosen} onChoose=${(id) => { sessionStorage.setItem("turn:" + conversation, id); setChosen(id); }} />
+    <${Turns} turns=${turns} chosen=${chosen} onChoose=${onTurn} />
+    <${About} conversation=${conversation} path=${path} branch=${branch} turn=${chosen} gauge=${gauge} key=${chosen} />
     <div role="tablist" aria-label=${t("inspector")} onKeyDown=${onKey}>${TABS.map((each) => html`<button role="tab" tabindex=${tab === each ? 0 : -1}
       id=${"tab-" + each} aria-selected=${tab === each} aria-controls="inspected" onClick=${() => setTab(each)}>${t("tab_" + each)}</button>`)}</div>
     <div role="tabpanel" id="inspected" tabindex="0" aria-labelledby=${"tab-" + tab}>
-      <${View} conversation=${conversation} path=${path} branch=${branch} turn=${chosen} turns=${turns} key=${tab + chosen} /></div>
+      <${View} conversation=${conversation} path=${path} branch=${branch} ...${load} turns=${turns} onChange=${onChange} key=${tab + chosen} /></div>
   </div>`;
 }
 
-// Step from turn to turn without going back to the chat.
+// Step from turn to turn, and to the request that is not sent yet, without going back to the chat.
 function Turns({ turns, chosen, onChoose }) {
-  const at = turns.findIndex((each) => each.turn === chosen);
+  const isNext = chosen === "next";
+  const at = isNext ? turns.length : turns.findIndex((each) => each.turn === chosen);
   if (at < 0) return null;
-  return html`<div class="row turns"><button aria-label=${t("earlierTurn")} disabled=${at < 1} onClick=${() => onChoose(turns[at - 1].turn)}>‹</button>
-    <span>${t("turnOf", { number: at + 1, all: turns.length })} <small>${time(turns[at].at)}</small></span>
-    <button aria-label=${t("laterTurn")} disabled=${at + 1 >= turns.length} onClick=${() => onChoose(turns[at + 1].turn)}>›</button></div>`;
+  const go = (number) => onChoose(turns[number]?.turn || "next");
+  return html`<div class="row turns"><button aria-label=${t("earlierTurn")} disabled=${at < 1} onClick=${() => go(at - 1)}>‹</button>
+    <span>${isNext ? html`${t("nextRequest")} <small>${t("notSent")}</small>` : html`${t("turnOf", { number: at + 1, all: turns.length })} <small>${time(turns[at].at)}</small>`}</span>
+    <button aria-label=${t("laterTurn")} title=${at + 1 >= turns.length ? t("nextRequest") : null} disabled=${isNext} onClick=${() => go(at + 1)}>›</button></div>`;
+}
+
+// Which turn it is: its message.
+function About({ conversation, path, branch, turn }) {
+  const [text, setText] = useState("");
+  useEffect(() => {
+    let current = true;
+    if (turn !== "next") api.get(`${path}/turns/${turn}`, { branch }).then(({ entries }) => current && setText(entries.find((each) => each.role === "user")?.text || ""), () => {});
+    return () => { current = false; };
+  }, [turn, branch]);
+  const draft = turn === "next" && localStorage.getItem("draft:" + conversation);
+  if (turn === "next") return html`<p class="quiet about">${draft ? t("nextWith", { text: cut(draft, 90) }) : t("nextWithout")}</p>`;
+  return html`<p class="quiet about">${text && t("inspectedMessage", { text: cut(text, 90) })}</p>`;
 }
 
 // Return the parts of the model's window in the order in which a request has them: [name, tokens].
@@ -61,54 +87,38 @@ function Scale({ value, most, children }) {
     <small>${children}</small></div>`;
 }
 
-function Context({ conversation, path, branch, turn }) {
-  return html`<${Loaded} values=${[turn]} read=${() => api.get(`${path}/turns/${turn}/manifest`, { branch })} draw=${(manifest) => {
+function Context({ conversation, path, branch, turn, next, values, onChange }) {
+  const read = () => (next ? next().then((found) => found.manifest) : api.get(`${path}/turns/${turn}/manifest`, { branch }));
+  return html`<${Loaded} values=${values} read=${read} draw=${(manifest) => {
     const { metrics, runs, window, limit, policy, rules } = manifest;
     if (!metrics) return html`<p class="quiet">${t("nothingSent")}</p>`;
     const parts = findParts(manifest);
     const { usage } = metrics;
     const sent = parts.filter(([name]) => name !== "free" && name !== "reserved");
     return html`
-      <p>${t("sentTokens", { total: count(metrics.total), model: metrics.model })}.
+      <p>${t(next ? "nextTokens" : "sentTokens", { total: count(metrics.total), model: metrics.model })}.
         ${usage.input ? " " + t("reported", { input: count(usage.input), cached: count(usage.cached), output: count(usage.output) }) : ""}
-        ${" " + (metrics.cost === null ? t("costUnknown") : t("costs", { cost: dollars(metrics.cost) }))}</p>
+        ${" " + (metrics.cost === null ? t("costUnknown") : t(next ? (metrics.cost ? "nextCosts" : "nextIsFree") : "costs", { cost: dollars(metrics.cost) }))}</p>
       <div class="parts" aria-hidden="true">${sent.map(([name, tokens]) => html`<span class=${"part " + name} style=${{ flexGrow: tokens }} />`)}</div>
+      <${Find} conversation=${conversation} path=${path} branch=${branch} turn=${turn} next=${next} runs=${runs} onChange=${onChange} />
       ${limit !== null && html`<${Scale} value=${metrics.total} most=${limit}>${t("ofLimit", { total: count(metrics.total), limit: count(limit) })}<//>`}
       ${window && html`<${Scale} value=${metrics.total} most=${window}>${t("ofTheWindow", { total: count(metrics.total), window: count(window) })}<//>`}
       <table class="legend"><tbody>${parts.map(([name, tokens]) => html`<tr key=${name}><th scope="row"><span class=${"part " + name} /> ${t("part_" + name)}</th><td>${count(tokens)}</td></tr>`)}</tbody></table>
       ${policy && html`<p class="quiet">${t(rules.length ? "policyRules" : "policyOnly", { policy, rules: rules.join("; ") })}</p>`}
       <h3>${t("everyEntry")}</h3>
-      <${Find} conversation=${conversation} path=${path} branch=${branch} runs=${runs} />
       <ul class="runs">${runs.map((run) => html`<${Run} run=${run} conversation=${conversation} path=${path} branch=${branch} key=${run.first} />`)}</ul>`;
   }} />`;
 }
 
-// Look up whether the model saw a message: its words lead to its verdict.
-function Find({ conversation, path, branch, runs }) {
-  const [words, setWords] = useState("");
-  const [hits, setHits] = useState(null);
-  useEffect(() => {
-    let current = true;
-    const later = setTimeout(async () => {
-      const found = words.trim() ? (await api.get("/search", { q: words, conversation, limit: 5 }).catch(() => ({ hits: [] }))).hits : null;
-      if (current) setHits(found);
-    }, 200);
-    return () => { current = false; clearTimeout(later); };
-  }, [words]);
-  const runOf = (hit) => runs.find((run) => run.first <= hit.position && hit.position <= run.last);
-  return html`<input class="wide" type="search" aria-label=${t("findSeen")} placeholder=${t("findSeen")} value=${words} onInput=${(e) => setWords(e.target.value)} />
-    <div role="status">${hits && (hits.length ? html`<ul class="runs">${hits.map((hit) => {
-      const run = runOf(hit);
-      return run ? html`<${Run} key=${hit.entry} run=${{ ...run, first: hit.position, last: hit.position, tokens: 0 }} excerpt=${cut(hit.text, 120)} conversation=${conversation} path=${path} branch=${branch} />`
-        : html`<li key=${hit.entry}><span class="verdict">${t("verdict_later")}</span> ${cut(hit.text, 120)}</li>`;
-    })}</ul><hr />` : html`<p class="quiet">${t("noHit")}</p>`)}</div>`;
-}
+// Recalled messages of a request that is not sent yet, in their order: their scores are not stored.
+const listRecalled = ({ manifest }) => manifest.runs.filter((run) => run.verdict === "recalled")
+  .flatMap((run) => Array.from({ length: run.last - run.first + 1 }, (_, i) => ({ position: run.first + i, score: null, words: [] })));
 
-function Recall({ conversation, path, branch, turn }) {
-  const read = async () => (await api.get(`${path}/turns/${turn}/recalled`, { branch })).recalled;
-  return html`<${Loaded} values=${[turn]} read=${read} draw=${(found) => found.length
+function Recall({ conversation, path, branch, turn, next, values }) {
+  const read = async () => (next ? listRecalled(await next()) : (await api.get(`${path}/turns/${turn}/recalled`, { branch })).recalled);
+  return html`<${Loaded} values=${values} read=${read} draw=${(found) => found.length
     ? html`<p class="quiet">${t("recallHelp")}</p><ul class="runs">${found.map((each) => html`<${Run} key=${each.position} opened=${true} conversation=${conversation} path=${path} branch=${branch}
-        run=${{ first: each.position, last: each.position, verdict: "recalled", tokens: 0, reason: (each.score ? t("score", { score: each.score.toFixed(2) }) : t("neighbour"))
+        run=${{ first: each.position, last: each.position, verdict: "recalled", tokens: 0, reason: (next ? t("reason_fits the message") : each.score ? t("score", { score: each.score.toFixed(2) }) : t("neighbour"))
           + (each.words.length ? " · " + t("sharedWords", { words: each.words.join(", ") }) : "") }} />`)}</ul>`
     : html`<p class="quiet">${t("nothingRecalled")}</p>`} />`;
 }

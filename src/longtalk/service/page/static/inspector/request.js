@@ -27,19 +27,22 @@ function cutAt(text, marks) {
   return [...parts, text.slice(from)];
 }
 
-export function Request({ path, branch, turn, turns }) {
-  const at = turns.findIndex((each) => each.turn === turn);
+export function Request({ path, branch, turn, turns, next, values }) {
+  const at = next ? turns.length : turns.findIndex((each) => each.turn === turn);
   const read = async () => {
     const load = (id) => api.get(`${path}/turns/${encodeURIComponent(id)}/requests`, { branch });
-    const [{ requests }, before] = await Promise.all([load(turn), at > 0 ? load(turns[at - 1].turn) : { requests: [] }]);
+    const [{ requests }, before] = await Promise.all([next ? next() : load(turn), at > 0 ? load(turns[at - 1].turn) : { requests: [] }]);
     return { requests, before: before.requests.filter((each) => each.body).pop()?.body || "" };
   };
-  return html`<${Loaded} values=${[turn, at]} read=${read} draw=${({ requests, before }) => requests.length
-    ? requests.map((each, i) => html`<${One} key=${i} request=${each} before=${i ? requests[i - 1].body || "" : before} />`)
+  return html`<${Loaded} values=${[...values, at]} read=${read} draw=${({ requests, before }) => requests.length
+    ? requests.map((each, i) => html`<${One} key=${i} request=${each} isNext=${!!next} before=${i ? requests[i - 1].body || "" : before} />`)
     : html`<p class="quiet">${t("nothingSent")}</p>`} />`;
 }
 
-function One({ request, before }) {
+// Each message of a request begins a line. No character is added.
+const cutLines = (text) => text.split(/(?=\{"(?:role|type)":)/).map((line) => html`<span class="line-of">${line}</span>`);
+
+function One({ request, before, isNext }) {
   const { body, usage, model, problem } = request;
   const box = useRef(null);
   useEffect(() => {
@@ -54,8 +57,8 @@ function One({ request, before }) {
     ...(cached ? [{ at: cached, name: "cached", label: t("cachedUntilHere", { cached: count(usage.cached) }) }] : [])];
   return html`<h3>${model}</h3>
     <p class="quiet">${t("sharedWithBefore", { shared: count(shared), all: count(body.length) })}
-      ${" "}${!usage?.input ? t("cacheUnknown") : usage.cached ? t("readFromCache", { cached: count(usage.cached), input: count(usage.input) }) : t("readNothing")}
+      ${" "}${isNext ? "" : !usage?.input ? t("cacheUnknown") : usage.cached ? t("readFromCache", { cached: count(usage.cached), input: count(usage.input) }) : t("readNothing")}
       <button class="small" onClick=${() => navigator.clipboard?.writeText(body)}>${t("copy")}</button></p>
     <pre class="request" ref=${box} tabindex="0" aria-label=${t("tab_request")}>${cutAt(body, marks).map((part, i) => (typeof part === "string"
-      ? html`<span class=${i === 0 && shared ? "shared" : ""}>${part}</span>` : html`<mark class=${"cut " + part.name}>${part.label}</mark>`))}</pre>`;
+      ? html`<span class=${i === 0 && shared ? "shared" : ""}>${cutLines(part)}</span>` : html`<mark class=${"cut " + part.name}>${part.label}</mark>`))}</pre>`;
 }

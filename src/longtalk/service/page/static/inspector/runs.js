@@ -1,6 +1,6 @@
 // Runs of messages with their verdict, which open to the messages themselves.
 import { html, useEffect, useState } from "../ui.js";
-import { t } from "../strings.js";
+import { strings, t } from "../strings.js";
 import * as api from "../api.js";
 import { count, cut } from "../format.js";
 import { linkTo } from "../list/list.js";
@@ -10,7 +10,6 @@ export function Loaded({ read, values, draw }) {
   const [state, setState] = useState(null);
   useEffect(() => {
     let current = true;
-    setState(null);
     read().then((found) => current && setState({ found }), (problem) => current && setState({ problem }));
     return () => { current = false; };
   }, values);
@@ -20,6 +19,8 @@ export function Loaded({ read, values, draw }) {
 
 const most = 50;
 
+const nameReason = (reason) => strings["reason_" + reason] ?? reason;
+
 export function Run({ run, conversation, path, branch, excerpt = "", opened = false }) {
   const [open, setOpen] = useState(opened);
   const many = run.last - run.first;
@@ -28,7 +29,7 @@ export function Run({ run, conversation, path, branch, excerpt = "", opened = fa
   const inside = (entry) => run.first <= entry.position && entry.position <= run.last;
   return html`<li><button class="run" aria-expanded=${open} onClick=${() => setOpen(!open)}>
       <span class=${"verdict " + run.verdict}>${t("verdict_" + run.verdict)}</span> ${excerpt || which}
-      <span class="quiet">${run.reason}${run.tokens ? " · " + t("tokenCount", { count: count(run.tokens) }) : ""}</span></button>
+      <span class="quiet">${nameReason(run.reason)}${run.tokens ? " · " + t("tokenCount", { count: count(run.tokens) }) : ""}</span></button>
     ${open && html`<${Loaded} values=${[run.first, run.last]} read=${read} draw=${({ entries }) => html`
         ${many >= most && html`<p class="quiet">${t("lastOf", { shown: most, all: many + 1 })}</p>`}
         <ol class="texts">${entries.filter(inside).map((entry) => html`<li value=${entry.position + 1} key=${entry.id}><small>${t("role_" + entry.role)}</small> ${cut(entry.text, 400)}

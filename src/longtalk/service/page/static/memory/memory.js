@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
-import { ask, report } from "../dialogs.js";
+import { ask, notify, report } from "../dialogs.js";
 import { cut, day, time } from "../format.js";
 import { goTo } from "../inspector/compaction.js";
 import { linkTo } from "../list/list.js";
@@ -15,8 +15,9 @@ export function Memory({ conversation, branch = "main" }) {
   const load = async () => {
     const read = (part, query) => api.get(`${path}/${part}`, { branch, ...query });
     const [brief, { changes }, marks, { topics }] = await Promise.all(["brief", "brief/changes", "marks", "topics"].map((part) => read(part)));
+    const policy = sessionStorage.getItem("policy:" + conversation) || (await read("settings")).policy;
     const { entries } = marks.pinned.length + marks.excluded.length ? await read("history", { limit: 1000 }) : { entries: [] };
-    setFound({ brief, changes, marks, topics, entries });
+    setFound({ brief, policy, changes, marks, topics, entries });
   };
   const retry = () => load().then(() => setProblem(""), (error) => setProblem(error.message));
   useEffect(() => {
@@ -31,6 +32,7 @@ export function Memory({ conversation, branch = "main" }) {
       setProblem("");
       await load();
       announce(conversation);
+      notify(t("briefSaved"));
       return true;
     } catch (error) {
       setProblem(error.message);
@@ -42,7 +44,7 @@ export function Memory({ conversation, branch = "main" }) {
     <h1>${t("memoryTitle")}</h1>
     ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${retry}>${t("retry")}</button></p>`}
     ${!found ? !problem && html`<p class="quiet" role="status">${t("loading")}</p>` : html`
-      <${Brief} talk=${talk} brief=${found.brief} />
+      <${Brief} talk=${talk} brief=${found.brief} policy=${found.policy} />
       <${Marked} talk=${talk} kind="pins" title=${t("pinnedTitle")} help=${t("pinnedHelp")} undo=${t("unpin")} ids=${found.marks.pinned} entries=${found.entries} />
       <${Marked} talk=${talk} kind="exclusions" title=${t("leftOutTitle")} help=${t("leftOutHelp")} undo=${t("include")} ids=${found.marks.excluded} entries=${found.entries} />
       <${Topics} talk=${talk} topics=${found.topics} />
@@ -50,14 +52,17 @@ export function Memory({ conversation, branch = "main" }) {
   </div></div>`;
 }
 
-function Brief({ talk, brief }) {
+function Brief({ talk, brief, policy }) {
   if (!brief.kept) return html`<p class="card-note">${t("noBrief")}</p>`;
   const fields = brief.fields.map(({ name }) => name);
   const others = brief.lines.map((line) => line.field).filter((name) => !fields.includes(name));
   const groups = [...fields, ...new Set(others)].map((name) => [name, brief.lines.filter((line) => line.field === name)]);
   const isThere = (gone) => brief.lines.some((line) => line.field === gone.field && line.text === gone.text);
   const removed = brief.removed.filter((line) => !isThere(line)).reverse();
-  return html`<p class="quiet">${t("memoryHelp")}</p>
+  const isSent = !policy || policy.includes("Memory(");
+  const next = `#/c/${encodeURIComponent(talk.conversation)}/inspector/request`;
+  return html`${isSent ? html`<p class="quiet">${t("memoryHelp")} <a href=${next} onClick=${() => sessionStorage.setItem("turn:" + talk.conversation, "next")}>${t("seeNext")}</a></p>`
+      : html`<p class="card-note">${t("notSentBy", { policy })}</p>`}
     ${!brief.lines.length && html`<p class="card-note">${t("emptyBrief")}</p>`}
     ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${name}>
       <h2 class="field-name">${name}</h2>
@@ -115,10 +120,11 @@ function Line({ talk, line }) {
   const about = { text: cut(line.text, 60) };
   return html`<li>
     ${draft === null
-      ? html`<button class="line" disabled=${busy} aria-label=${t("editLine", about)} title=${t("edit")} onClick=${() => setDraft(line.text)}>${line.text}</button>`
+      ? html`<span class="line" title=${t("edit")} onClick=${() => busy || setDraft(line.text)}>${line.text}</span>`
       : html`<form onSubmit=${save}><textarea ref=${box} rows="2" aria-label=${t("editLine", about)} value=${draft} onInput=${(e) => setDraft(e.target.value)} onKeyDown=${onKey} />
           <span class="row"><button class="primary" disabled=${busy || !draft.trim()}>${t("save")}</button><button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></span></form>`}
     <small>${t("stated", { day: day(line.at) })}${day(line.seen) !== day(line.at) ? ` · ${t("seen", { day: day(line.seen) })}` : ""} <${Source} talk=${talk} line=${line} />
+      ${draft === null && html`<button class="small" disabled=${busy} aria-label=${t("editLine", about)} onClick=${() => setDraft(line.text)}>${t("edit")}</button>`}
       <button class="small danger" disabled=${busy} aria-label=${t("revokeLine", about)} title=${t("revokeHelp")} onClick=${revoke}>${t("revoke")}</button></small></li>`;
 }
 

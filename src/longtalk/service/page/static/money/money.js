@@ -13,7 +13,7 @@ const sum = (list, pick) => list.reduce((total, each) => total + (pick(each) || 
 const sumKnown = (list, pick) => (list.some((each) => pick(each) !== null) ? sum(list, pick) : null);
 
 export function Money({ conversation, branch = "main" }) {
-  return html`<div class="view" tabindex="0"><div class="column pad">
+  return html`<div class="view" tabindex="0"><div class="column pad broad">
     ${conversation ? html`<${One} key=${conversation + "/" + branch} conversation=${conversation} branch=${branch} />` : html`<${All} />`}</div></div>`;
 }
 
@@ -33,7 +33,10 @@ function Figures({ list }) {
     ["cachedShare", input ? percent(sum(list, (each) => each.usage.cached), input) : "–"], ["cost", amount(sumKnown(list, (each) => each.cost))],
     ["plainReplay", amount(sumKnown(list, (each) => each.plain))], ["cachedReplay", amount(sumKnown(list, (each) => each.cached))]];
   const unpriced = sum(list, (each) => each.unpriced);
-  return html`<dl class="figures">${figures.map(([name, value]) => html`<div><dt>${t(name)}</dt><dd>${value}</dd></div>`)}</dl>
+  const paid = sumKnown(list, (each) => each.cost);
+  const whole = sumKnown(list, (each) => each.cached);
+  return html`${paid > 0 && whole > 0 && html`<p class="lead">${t(whole > paid ? "saidPaid" : "saidPaidMore", { cost: dollars(paid), whole: dollars(whole), percent: Math.round(100 * (1 - paid / whole)) })}</p>`}
+    <dl class="figures">${figures.map(([name, value]) => html`<div><dt>${t(name)}</dt><dd>${value}</dd></div>`)}</dl>
     ${unpriced > 0 && html`<p class="quiet">${t("unpriced", { count: unpriced })}</p>`}<p class="quiet">${t("replayHelp")}</p>`;
 }
 

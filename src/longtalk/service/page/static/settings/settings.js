@@ -53,8 +53,8 @@ export function ProviderKeys() {
     event.preventDefault();
     if (busy || !key.trim()) return;
     change(() => api.put(path(provider), undefined, { key: key.trim() }), (all) => {
-      const hasModels = all.find((each) => each.provider === provider)?.models.length;
-      return t("keyStored", { provider }) + (hasModels ? " " + t("nameModel", { provider }) : "");
+      const [model] = all.find((each) => each.provider === provider)?.models || [];
+      return t("keyStored", { provider }) + (model ? " " + t("nameModel", { model }) : "");
     });
   };
   const forget = async (name) => {

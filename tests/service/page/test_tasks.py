@@ -1,0 +1,126 @@
+"""Three tasks of a new user, from the page alone, and what helps with them."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from longtalk.testing import AsyncScripted, says
+from tests.service.conftest import Serve
+from tests.service.page.browser import Visits, answers, begin, find_problems
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+def test_a_user_finds_out_why_the_model_forgot_and_has_it_sent(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    panel = one.page.get_by_role("complementary", name="What the model saw")
+    expect(panel).to_contain_text("Your message: “What next? Marta suggests vibrato")
+    expect(one.page.locator(".inspected")).to_have_count(2)
+    panel.get_by_label("Was it sent?").fill("aunt birthday")
+    answer = panel.get_by_role("status").filter(has_text="This request has: birthday. It does not have: aunt.")
+    hit = answer.locator(".hit").filter(has_text="I mixed it up with my aunt's")
+    expect(hit).to_contain_text("the brief stood in its place")
+    expect(hit).to_contain_text("The brief has from it: “birthday is 19 September (corrected)”")
+    assert find_problems(one.page) == []
+    hit.get_by_role("button", name="Pin: send it with every request").click()
+    expect(one.page.locator(".notices")).to_contain_text("Pinned. The next request has it.")
+    expect(hit.get_by_role("button", name="It is pinned.")).to_be_disabled()
+    panel.get_by_role("button", name="Later turn").click()
+    expect(panel).to_contain_text("Next request not sent yet")
+    panel.get_by_label("Was it sent?").fill("aunt birthday")
+    expect(panel).to_contain_text("This request has all of these words.")
+    expect(panel.locator(".hit").filter(has_text="I mixed it up")).to_contain_text("in the request, whole")
+
+
+def test_a_user_corrects_a_memory_and_sees_it_in_the_next_request(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    one.page.get_by_role("link", name="Memory", exact=True).click()
+    line = one.page.get_by_role("listitem").filter(has_text="Dominant strings since May, 62 euros")
+    line.get_by_role("button", name="Edit").click()
+    one.page.get_by_role("textbox", name="Edit").fill("Evah Pirazzi strings since June")
+    one.page.get_by_role("button", name="Save").click()
+    expect(one.page.get_by_role("status").filter(has_text="Saved.")).to_be_visible()
+    one.page.get_by_role("link", name="See the next request").click()
+    request = one.page.locator("pre.request")
+    expect(request).to_contain_text("Evah Pirazzi strings since June")
+    expect(request).not_to_contain_text("fact: Dominant strings since May, 62 euros")
+    one.page.get_by_label("Message", exact=True).fill("When is my aunt's birthday?")
+    expect(request).to_contain_text("When is my aunt's birthday?")
+    one.page.get_by_role("tab", name="Recall").click()
+    expect(one.page.get_by_role("tabpanel").locator(".verdict").first).to_have_text("recalled")
+
+
+def test_costs_recommend_what_loses_nothing_and_say_what_the_others_lose(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    one.page.get_by_role("link", name="Costs", exact=True).click()
+    expect(one.page.get_by_text("You paid $0.0916.")).to_be_visible()
+    one.page.get_by_role("combobox", name="And with another model").fill("openai-chat:gpt-5.4-mini")
+    one.page.get_by_role("button", name="Compare policies").click()
+    expect(one.page.get_by_role("heading", name="openai-chat:gpt-5.4-mini")).to_be_visible()
+    best = one.page.locator(".policies .best").first
+    expect(best).to_contain_text("Memory(")
+    expect(best).to_contain_text("Nothing is lost.")
+    expect(one.page.get_by_text("but: Sends the last 10 exchanges at most.").first).to_be_visible()
+    one.page.get_by_role("button", name="Use KeepLast(10) for the next messages").first.click()
+    expect(one.page.get_by_role("status").filter(has_text="KeepLast(10) is chosen.")).to_be_visible()
+    one.page.get_by_role("link", name="Memory", exact=True).click()
+    expect(one.page.get_by_text("The policy KeepLast(10) does not send these lines.")).to_be_visible()
+
+
+def test_a_message_that_is_refused_is_back_in_the_field_and_goes_to_the_next_choice(
+    serve: Serve, visit: Visits
+) -> None:
+    one = begin(visit, serve(local=AsyncScripted(says("Hello, Ada."))))
+    model = one.page.get_by_label("Model", exact=True)
+    model.fill("no-such:model")
+    one.say("I'm Ada.")
+    expect(one.page.get_by_role("alert")).to_contain_text("Your message is back in the field below.")
+    field = one.page.get_by_label("Message", exact=True)
+    expect(field).to_have_value("I'm Ada.")
+    model.fill("")
+    one.page.get_by_label("Policy", exact=True).click()
+    one.page.get_by_role("button", name="Memory() A brief replaces").click()
+    expect(one.page.get_by_label("Policy", exact=True)).to_have_value("Memory()")
+    one.page.get_by_role("button", name="Send").click()
+    expect(answers(one.page).first).to_contain_text("Hello, Ada.")
+    expect(one.page.get_by_role("alert")).to_have_count(0)
+
+
+def test_all_tabs_and_actions_are_in_sight_on_a_phone(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()), viewport={"width": 390, "height": 844})
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    one.page.wait_for_url("**/inspector")
+    one.page.goto(f"{one.url}/#/c/sample-violin")
+    expect(answers(one.page).last).to_be_visible()
+    for place in (one.page.locator(".views a"), answers(one.page).last.locator(".actions > *")):
+        for each in place.all():
+            box = each.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390
+
+
+def test_a_huge_code_block_is_drawn_in_parts_while_it_comes(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    drawn = one.page.evaluate(
+        r"""async () => {
+          const { GrowingMarkdown, renderMarkdown } = await import('/page/markdown.js');
+          const code = Array.from({ length: 3000 }, (_, i) => `print(${i})  # <b>a & b</b>`).join("\n");
+          const text = "Intro.\n\n~~~~python\n" + code + "\n~~~\n~~~~\n\nAfter **it**.\n";
+          const growing = new GrowingMarkdown();
+          const made = new Set();
+          for (let end = 0; end <= text.length; end += 500) made.add(growing.update(text.slice(0, end)).last.length);
+          const { blocks, last } = growing.update(text);
+          const [parts, whole] = [document.createElement("div"), document.createElement("div")];
+          [parts.innerHTML, whole.innerHTML] = [blocks.join("") + last, renderMarkdown(text)];
+          const read = (box) => box.textContent.replace(/\s/g, "");
+          return { largest: Math.max(...made), isSame: read(parts) === read(whole), last };
+        }"""
+    )
+    assert drawn["isSame"]
+    assert drawn["largest"] < 12_000
+    assert "<strong>it</strong>" in drawn["last"]
