@@ -21,7 +21,7 @@ import msgspec
 from longtalk._util import typed_json
 from longtalk._util.checks import check_name
 from longtalk.errors import InputError
-from longtalk.service.errors import ApiError
+from longtalk.service.errors import ApiError, quote
 from longtalk.service.sessions import Sessions
 from longtalk.service.settings import JwtSettings, Settings
 from longtalk.service.storage.protocol import Storage
@@ -214,7 +214,7 @@ class Gate:
             )
         if name.lower() not in (*_LOCAL_NAMES, *self._settings.allowed_hosts):
             raise ApiError(
-                403, f"The host name {name!r} is not allowed: add it to `allowed_hosts`.", code="host_not_allowed"
+                403, f"The host name {quote(name)} is not allowed: add it to `allowed_hosts`.", code="host_not_allowed"
             )
         return Caller("")
 
@@ -233,7 +233,7 @@ class Gate:
             return
         if method not in _SAFE_METHODS or origin == "null":
             raise ApiError(
-                403, f"Requests from {origin!r} are refused: add it to `cors_origins`.", code="origin_not_allowed"
+                403, f"Requests from {quote(origin)} are refused: add it to `cors_origins`.", code="origin_not_allowed"
             )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from longtalk.service.errors import shorten
 from longtalk.transcript.transcript import new_id
 
 HEADER = b"x-request-id"
@@ -66,7 +67,7 @@ def _render(scope: Scope, request_id: str, status: int, seconds: float, caller: 
         "owner": caller.owner if caller is not None else None,
         "key": caller.key if caller is not None else None,
         "method": scope.get("method", "WEBSOCKET"),
-        "path": scope["path"],
+        "path": shorten(scope["path"]),
         # No response at all: the client went away before there was one.
         "status": status or 499,
         "seconds": round(seconds, 4),

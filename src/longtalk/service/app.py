@@ -20,7 +20,7 @@ from longtalk._util.concurrency import call_store
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.access import Caller
 from longtalk.service.access_log import AccessLog
-from longtalk.service.errors import ApiError, from_error, not_found
+from longtalk.service.errors import ApiError, from_error, not_found, quote, shorten
 from longtalk.service.http import json_response, read_path
 from longtalk.service.native.openapi import make_document
 from longtalk.service.native.routes import PREFIX
@@ -142,7 +142,7 @@ def _make_route(endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaita
         except Exception as problem:
             error = from_error(problem)
             if error.status >= 500:
-                _log.warning("%s %s failed: %s", request.method, request.url.path, type(problem).__name__)
+                _log.warning("%s %s failed: %s", request.method, shorten(request.url.path), type(problem).__name__)
             response = error.to_response()
         return response
 
@@ -153,7 +153,7 @@ async def _unknown(request: Request, problem: Exception) -> Response:
     status: Any = getattr(problem, "status_code", 404)
     if status == 405:
         return ApiError(405, f"{request.method} is not for this path.", code="method_not_allowed").to_response()
-    return not_found(f"The path {request.url.path!r}").to_response()
+    return not_found(f"The path {quote(request.url.path)}").to_response()
 
 
 async def _report_health(_: Request) -> Response:

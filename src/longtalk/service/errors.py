@@ -32,10 +32,27 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 
+_LONGEST_QUOTE = 100
+_LONGEST_PARAM = 200
+_LONGEST_MESSAGE = 1_000
+
+
+def quote(text: str) -> str:
+    """Return a value of a request for a message: in quotes, and cut if it is long."""
+    return repr(text) if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]!r}…"
+
+
+def shorten(text: str, longest: int = _LONGEST_MESSAGE) -> str:
+    """Return a text that has at most this many characters. What is too much is cut out of its middle."""
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[: half - 1]}…{text[-half:]}"
+
+
 class ApiError(Exception):
     """An error that the service responds with.
 
-    `param` names the field of the request that is wrong, `code` is a word for programs.
+    `param` names the field of the request that is wrong, `code` is a word for programs. A message and a field that are
+    too long, perhaps because they repeat a value of the request, are cut.
     """
 
     def __init__(
@@ -48,11 +65,11 @@ class ApiError(Exception):
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
+        self.message = shorten(message)
+        super().__init__(self.message)
         self.status = status
-        self.message = message
         self.kind = kind
-        self.param = param
+        self.param = param and shorten(param, _LONGEST_PARAM)
         self.code = code or ("invalid_value" if param and status == 400 else None)
         self.headers = dict(headers or {})
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from longtalk.service.errors import shorten
+
 _TYPES = {
     "str": "a string",
     "int": "an integer",
@@ -32,9 +34,10 @@ def describe(problem: str) -> ValueProblem:
     problem, _, at = problem.partition(" - at `")
     path, inner, _ = at.removeprefix("$").removeprefix(".").removesuffix("`").partition("[...]")
     what, field, name = problem.partition(" field `")
+    problem, path, name = shorten(problem, 300), shorten(path, 200), shorten(name.rstrip("`"), 100)
     if field:
         # The object lacks a field, or has one that is unknown.
-        path = ".".join(filter(None, (path, name.rstrip("`"))))
+        path = ".".join(filter(None, (path, name)))
         if "missing" in what:
             return ValueProblem(f"`{path}` is missing.", path, "missing_required_parameter")
         return ValueProblem(f"`{path}` is not a field of this request.", path, "unknown_parameter")

@@ -18,7 +18,7 @@ from longtalk.providers.base import AsyncProvider
 from longtalk.providers.factory import connect
 from longtalk.providers.local.catalog import find_model
 from longtalk.providers.registry import MissingKey
-from longtalk.service.errors import ApiError
+from longtalk.service.errors import ApiError, quote, shorten
 from longtalk.service.memory_settings import read_memory
 from longtalk.service.settings import ModelSettings, Settings
 from longtalk.wires import AGENTS
@@ -83,7 +83,7 @@ class Models:
         except InputError as problem:
             if known:
                 raise ApiError(500, str(problem), kind="server_error", code="model_unavailable") from None
-            _log.warning("the model %r can't be used: %s", chosen, problem)
+            _log.warning("the model %s can't be used: %s", quote(chosen), shorten(str(problem)))
             raise _unknown(chosen) from None
         policy = self._policies.get(chosen, self._default_policy)
         return ServedModel(chosen, provider, policy, settings.options, settings.system)
@@ -121,7 +121,7 @@ def _is_remote(name: str) -> bool:
 
 def _lacks_key(name: str, provider: str) -> ApiError:
     message = (
-        f"The server has no API key for the provider {provider!r}, which the model {name!r} needs. "
+        f"The server has no API key for the provider {quote(provider)}, which the model {quote(name)} needs. "
         f"Store one with `longtalk config set-key {provider}`, or under Provider keys on the page of a service without "
         "access keys."
     )
@@ -129,4 +129,6 @@ def _lacks_key(name: str, provider: str) -> ApiError:
 
 
 def _unknown(name: str) -> ApiError:
-    return ApiError(404, f"The model {name!r} does not exist or is not for you.", param="model", code="model_not_found")
+    return ApiError(
+        404, f"The model {quote(name)} does not exist or is not for you.", param="model", code="model_not_found"
+    )

@@ -20,7 +20,7 @@ from longtalk._util.concurrency import call_store
 from longtalk.models.call_cost import add_dollars, adjust_prices, cost
 from longtalk.observation import Observation, OnEvent
 from longtalk.providers.base import explain_unknown_prices
-from longtalk.service.errors import ApiError
+from longtalk.service.errors import ApiError, quote
 from longtalk.service.limits import make_limit_error
 from longtalk.service.models import ServedModel
 from longtalk.service.settings import Limits
@@ -88,7 +88,7 @@ class Quotas:
         if prices is None and self._limits.cost_per_day:
             raise ApiError(
                 400,
-                f"This service limits cost, and the prices of {model.name!r} are unknown: "
+                f"This service limits cost, and the prices of {quote(model.name)} are unknown: "
                 f"{explain_unknown_prices(known)}.",
                 param="model",
                 code="price_unknown",

@@ -13,7 +13,7 @@ from longtalk.models import registry
 from longtalk.models.call_cost import Prices
 from longtalk.policies.notation import format_policy
 from longtalk.service.access import AccessKey
-from longtalk.service.errors import ApiError, not_found
+from longtalk.service.errors import ApiError, not_found, quote
 from longtalk.service.native.routes import ApiCall, Nothing, Route
 
 
@@ -100,7 +100,7 @@ async def revoke_key(call: ApiCall[Nothing, Nothing]) -> Keys:
     """Revoke an access key of the caller's owner. It can't be used again."""
     name, keys = call.path["key"], call.service.keys
     if all(key.id != name for key in await _read_keys(call)):
-        raise not_found(f"Key {name!r}")
+        raise not_found(f"Key {quote(name)}")
     await call_store(call.service.storage, lambda: keys.revoke(name))
     return await list_keys(call)
 

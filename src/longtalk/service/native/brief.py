@@ -8,7 +8,7 @@ import msgspec
 
 from longtalk.errors import InputError
 from longtalk.memory.brief.lines import Line
-from longtalk.service.errors import not_found
+from longtalk.service.errors import not_found, quote
 from longtalk.service.native.objects import BranchQuery, Name, Text, clean
 from longtalk.service.native.routes import ApiCall, Nothing, Route
 from longtalk.service.native.talks import open_talk
@@ -118,7 +118,7 @@ async def edit(call: ApiCall[BranchQuery, EditLine]) -> BriefObject:
     """Replace the text of a line."""
     brief, line = (await open_talk(call, call.query.branch)).brief, call.path["line"]
     if all(each.id != line for each in await brief.lines()):
-        raise not_found(f"Line {line!r}")
+        raise not_found(f"Line {quote(line)}")
     await brief.replace(line, call.body.text)
     return await _read(call, call.query.branch)
 
@@ -127,7 +127,7 @@ async def revoke(call: ApiCall[BranchQuery, Nothing]) -> BriefObject:
     """Remove a line for good: the model can't add it again."""
     brief, line = (await open_talk(call, call.query.branch)).brief, call.path["line"]
     if all(each.id != line for each in (*await brief.lines(), *await brief.archived())):
-        raise not_found(f"Line {line!r}")
+        raise not_found(f"Line {quote(line)}")
     await brief.revoke(line)
     return await _read(call, call.query.branch)
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from longtalk._util import typed_json
 from longtalk._util.concurrency import call_store
 from longtalk.archive.stats import Stats
-from longtalk.service.errors import ApiError, not_found
+from longtalk.service.errors import ApiError, not_found, quote
 from longtalk.service.http import json_response
 from longtalk.service.ids import new_conversation_id
 from longtalk.service.native.objects import ConversationObject, Meta, Name, Text, clean, to_conversation
@@ -108,7 +108,7 @@ async def find_info(call: ApiCall[Any, Any]) -> ConversationInfo:
     name, owner, store = call.path["conversation"], call.caller.owner, call.service.store
     found: ConversationInfo | None = await call_store(store, lambda: store.info(owner, name))
     if found is None:
-        raise not_found(f"Conversation {name!r}")
+        raise not_found(f"Conversation {quote(name)}")
     return found
 
 
@@ -142,7 +142,7 @@ async def create(call: ApiCall[Nothing, CreateConversation]) -> ConversationObje
     try:
         await call_store(store, lambda: store.write(owner, name, commit))
     except HeadMoved:
-        raise ApiError(409, f"Conversation {name!r} exists already.", param="id", code="already_exists") from None
+        raise ApiError(409, f"Conversation {quote(name)} exists already.", param="id", code="already_exists") from None
     return to_conversation(await call_store(store, lambda: store.info(owner, name)))
 
 

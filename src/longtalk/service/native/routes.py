@@ -17,7 +17,7 @@ from starlette.responses import Response
 from longtalk._util.concurrency import call_store
 from longtalk.archive.archive import AsyncArchive
 from longtalk.service.access import Caller
-from longtalk.service.errors import ApiError
+from longtalk.service.errors import ApiError, quote
 from longtalk.service.http import decode, json_response, read_body
 from longtalk.service.idempotency import Idempotency
 from longtalk.service.json_errors import describe
@@ -135,7 +135,7 @@ def _read_query(request: Request, kind: type[Q]) -> Q:
     given = request.query_params
     twice = next((name for name in given if len(given.getlist(name)) > 1), None)
     if twice is not None:
-        raise ApiError(400, f"The parameter {twice!r} is given twice.", param=twice, code="invalid_value")
+        raise ApiError(400, f"The parameter {quote(twice)} is given twice.", param=twice, code="invalid_value")
     try:
         return msgspec.convert(dict(given), kind, strict=False)
     except msgspec.ValidationError as problem:

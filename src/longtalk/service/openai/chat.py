@@ -20,7 +20,7 @@ from longtalk._util.concurrency import call_store
 from longtalk.events import Done, Reasoning, Text, ToolCall, ToolCallDelta
 from longtalk.reply import TurnReply
 from longtalk.service.access import Caller
-from longtalk.service.errors import from_error, interrupted, not_found
+from longtalk.service.errors import from_error, interrupted, not_found, quote
 from longtalk.service.http import DONE, EventStream, decode, json_response, read_body
 from longtalk.service.idempotency import Claim, Idempotency, has_answer
 from longtalk.service.ids import ResponseId, is_created_id, new_conversation_id, new_key, parse_response_id
@@ -54,7 +54,7 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     must_exist = is_created_id(named) if named else False
     is_known = bool(named) and (must_exist or given.store is False) and await _exists(service, caller, named or "")
     if must_exist and not is_known:
-        raise not_found(f"Conversation {named!r}")
+        raise not_found(f"Conversation {quote(named)}")
     conversation, state = None, None
     if given.store is not False:
         conversation = named or (new_conversation_id(chain=True, seed=seed) if given.store else None)

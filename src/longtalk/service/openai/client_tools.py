@@ -16,7 +16,7 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.errors import ToolError
-from longtalk.service.errors import ApiError
+from longtalk.service.errors import ApiError, quote
 from longtalk.tools import Tool, external_tool
 
 _CALLS = "client_calls"
@@ -114,8 +114,7 @@ def make_function(tool: Mapping[str, Any], where: str) -> Tool:
     """Return a function that the client runs. `where` names its place in the request, for errors."""
     if tool.get("type", "function") != "function":
         kind = tool.get("type")
-        shown = f"{kind!r}"[:100]
-        message = f"Tools of the type {shown} are not supported here: functions and custom tools are."
+        message = f"Tools of the type {quote(str(kind))} are not supported here: functions and custom tools are."
         raise ApiError(400, message, param=f"{where}.type", code="unsupported_value")
     name, description, schema = tool.get("name"), tool.get("description"), tool.get("parameters")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -167,8 +166,7 @@ def _read_choice(choice: Any, tools: Iterable[Tool], where: str) -> str:
     inner = choice.get(kind)
     name = (inner if isinstance(inner, Mapping) else choice).get("name")
     if not any(tool.name == name for tool in tools):
-        shown = repr(name)[:100]
-        message = f"`{where}` names {shown}, which is not among `tools`."
+        message = f"`{where}` names {quote(str(name))}, which is not among `tools`."
         raise ApiError(400, message, param=where, code="invalid_value")
     return str(name)
 

@@ -17,7 +17,7 @@ from longtalk.branches.branch import AsyncBranch
 from longtalk.errors import InputError
 from longtalk.policies import KeepAll
 from longtalk.service.access import Caller
-from longtalk.service.errors import ApiError, not_found
+from longtalk.service.errors import ApiError, not_found, quote
 from longtalk.service.http import decode, json_response, read_body
 from longtalk.service.idempotency import Idempotency
 from longtalk.service.ids import new_conversation_id
@@ -108,7 +108,7 @@ async def delete(service: Service, caller: Caller, request: Request) -> Response
     name = request.path_params["id"]
     found = await call_store(service.store, lambda: service.store.delete(caller.owner, name))
     if found is None:
-        raise not_found(f"Conversation {name!r}")
+        raise not_found(f"Conversation {quote(name)}")
     return json_response({"id": name, "object": "conversation.deleted", "deleted": True})
 
 
@@ -168,7 +168,7 @@ async def delete_item(service: Service, caller: Caller, request: Request) -> Res
 async def _find(service: Service, caller: Caller, name: str) -> ConversationInfo:
     found: ConversationInfo | None = await call_store(service.store, lambda: service.store.info(caller.owner, name))
     if found is None:
-        raise not_found(f"Conversation {name!r}")
+        raise not_found(f"Conversation {quote(name)}")
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from longtalk.service.errors import ApiError
+from longtalk.service.errors import ApiError, quote
 
 SERVICE = "service"
 """The service does what the field says."""
@@ -114,7 +114,7 @@ def check_include(names: Iterable[str]) -> None:
     for number, name in enumerate(names):
         if name not in _INCLUDED:
             known, place = ", ".join(map(repr, _INCLUDED)), f"include[{number}]"
-            raise ApiError(400, f"`{place}` can't be {name[:100]!r}, only {known}.", param=place, code="invalid_value")
+            raise ApiError(400, f"`{place}` can't be {quote(name)}, only {known}.", param=place, code="invalid_value")
 
 
 def check_fields(given: object, table: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from longtalk._util import json_bytes
-from longtalk.service.errors import ApiError
+from longtalk.service.errors import ApiError, quote
 from longtalk.service.openai.fields import unsupported
 
 Check = Callable[[Any, str], None]
@@ -84,7 +84,7 @@ def _check_item(item: Mapping[str, Any], place: str) -> None:
         kind = "item_reference"
     checks = _ITEMS.get(kind)
     if checks is None:
-        raise unsupported(f"{place}.type", f"is {kind[:100]!r}: items of this type are not supported here")
+        raise unsupported(f"{place}.type", f"is {quote(kind)}: items of this type are not supported here")
     _check_all(item, checks, place)
     if kind == "message" and item["role"] != "assistant" and not item["content"]:
         raise _wrong(f"{place}.content", "text, or a list of parts, and not empty")
@@ -134,7 +134,7 @@ def _parts(kinds: Mapping[str, Mapping[str, Check]]) -> Check:
             if not isinstance(kind, str):
                 raise _wrong(f"{here}.type", "a string", "invalid_type")
             if kind not in kinds:
-                raise unsupported(f"{here}.type", f"is {kind[:100]!r}: parts of this type are not supported here")
+                raise unsupported(f"{here}.type", f"is {quote(kind)}: parts of this type are not supported here")
             _check_all(part, kinds[kind], here)
             if kind == "input_image" and part.get("image_url") is None:
                 raise _wrong(f"{here}.image_url", "the address or the data of an image")

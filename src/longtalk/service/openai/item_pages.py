@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 from starlette.requests import Request
 
-from longtalk.service.errors import ApiError, not_found
+from longtalk.service.errors import ApiError, not_found, quote
 from longtalk.service.http import read_number
 from longtalk.service.openai.client_tools import CallForm, list_forms, read_call_forms
 from longtalk.service.openai.fields import ENCRYPTED, check_include
@@ -102,7 +102,7 @@ def find_item(store: Store, owner: str, conversation: str, name: str, *, encrypt
                 sizes = range(1, len(turn.entries) + 1)
                 size = next(i for i in sizes if any(each["id"] == name for each in turn.to_items(i)))
                 return item, turn.entries[size - 1]
-    raise not_found(f"Item {name!r}")
+    raise not_found(f"Item {quote(name)}")
 
 
 def find_items(
@@ -195,4 +195,4 @@ def _make_page(listed: Iterable[Item], query: PageQuery) -> Item:
 
 
 def _no_such_item(name: str) -> ApiError:
-    return ApiError(400, f"There is no item {name!r} here.", param="after")
+    return ApiError(400, f"There is no item {quote(name)} here.", param="after")

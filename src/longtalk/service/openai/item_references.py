@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from longtalk._util import json_bytes
-from longtalk.service.errors import ApiError, not_found
+from longtalk.service.errors import ApiError, not_found, quote
 from longtalk.service.openai.items import Item
 
 _KIND = b'"item_reference"'
@@ -32,7 +32,7 @@ def replace_references(
     found = find(set(names.values())) if names else {}
     for i, name in names.items():
         if name not in found:
-            raise not_found(f"Item {name!r}", f"{where}[{i}].id")
+            raise not_found(f"Item {quote(name)}", f"{where}[{i}].id")
     return [_render(found[names[i]]) if i in names else item for i, item in enumerate(items)]
 
 

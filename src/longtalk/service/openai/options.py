@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from longtalk.providers.base import AsyncProvider
-from longtalk.service.errors import ApiError
+from longtalk.service.errors import ApiError, quote
 from longtalk.service.openai import servers
 from longtalk.service.openai.fields import HINTS, unsupported
 from longtalk.wires.registry import find_family
@@ -65,7 +65,7 @@ def to_provider_options(
         if made is not None and (name not in lacks or set(made) <= set(known or ())):
             _merge(options, made)
         elif name not in HINTS and value not in _DEFAULTS.get(name, ()):
-            shown = f"the value {value!r} of `{param}`" if isinstance(value, str) else f"`{param}`"
+            shown = f"the value {quote(value)} of `{param}`" if isinstance(value, str) else f"`{param}`"
             raise unsupported(param, f"can't be used: {provider.label} has no option for {shown}. Leave it out")
     return options
 

@@ -13,7 +13,7 @@ from longtalk.errors import BadState
 from longtalk.events import Done, Started
 from longtalk.reply import TurnReply
 from longtalk.service.access import Caller
-from longtalk.service.errors import ApiError, from_error
+from longtalk.service.errors import ApiError, from_error, quote
 from longtalk.service.ids import ResponseId, new_conversation_id, new_key, parse_response_id
 from longtalk.service.openai.client_tools import CallForm, list_forms, write_call_forms
 from longtalk.service.openai.create_response import CreateResponse
@@ -64,7 +64,9 @@ async def find_target(service: Service, caller: Caller, given: CreateResponse, s
     if conversation is not None:
         info = await call_store(store, lambda: store.info(owner, conversation))
         if info is None:
-            raise ApiError(404, f"Conversation {conversation!r} not found.", param="conversation", code="not_found")
+            raise ApiError(
+                404, f"Conversation {quote(conversation)} not found.", param="conversation", code="not_found"
+            )
         if given.is_stored:
             return Target(ResponseId(conversation, key), True)
         return Target(new_chain_id(key), False, state=await read_state(store, owner, conversation, "main"))
@@ -75,7 +77,7 @@ def previous_not_found(name: str) -> ApiError:
     """Return the error for a previous response that the caller does not have."""
     return ApiError(
         400,
-        f"Previous response with id {name!r} not found.",
+        f"Previous response with id {quote(name)} not found.",
         param="previous_response_id",
         code="previous_response_not_found",
     )

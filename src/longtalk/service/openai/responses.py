@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from longtalk.service.access import Caller
-from longtalk.service.errors import ApiError, interrupted, not_found
+from longtalk.service.errors import ApiError, interrupted, not_found, quote
 from longtalk.service.http import DONE, EventStream, decode, json_response, read_body, read_number
 from longtalk.service.idempotency import Claim, Idempotency, has_answer
 from longtalk.service.ids import ResponseId, parse_response_id
@@ -211,12 +211,12 @@ def _parse_id(request: Request) -> ResponseId:
     given = request.path_params["id"]
     found = parse_response_id(given)
     if found is None:
-        raise not_found(f"Response {given!r}")
+        raise not_found(f"Response {quote(given)}")
     return found
 
 
 def _unknown(found: ResponseId) -> ApiError:
-    return not_found(f"Response {str(found)!r}")
+    return not_found(f"Response {quote(str(found))}")
 
 
 ENDPOINTS = (

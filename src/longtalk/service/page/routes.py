@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from longtalk.service.errors import not_found
+from longtalk.service.errors import not_found, quote
 from longtalk.service.page.sign_in import handle_session
 
 STATIC = Path(__file__).with_name("static")
@@ -90,7 +90,7 @@ def _serve(request: Request, name: str) -> Response:
         found = path.stat()
         body, packed, tag = _read(path, found.st_mtime_ns, found.st_size)
     except OSError:
-        return not_found(f"The path {request.url.path!r}").to_response()
+        return not_found(f"The path {quote(request.url.path)}").to_response()
     headers = {**HEADERS, "etag": tag}
     if tag in request.headers.get("if-none-match", ""):
         return Response(None, 304, headers)
