@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from longtalk.service import limits
 from longtalk.service.errors import ApiError
+from longtalk.service.holds import Hold
 from longtalk.service.http import measure_depth
 from longtalk.service.limits import SLOT, RateLimiter, TurnSlots
 from longtalk.service.settings import Limits, Settings
@@ -58,7 +59,7 @@ def count(limiter: RateLimiter, owner: str = "ada", times: int = 1) -> int:
 
 def test_requests_are_limited_per_owner_and_come_back_with_time() -> None:
     clock = Clock()
-    limiter = RateLimiter(Limits(requests_per_minute=2), InMemoryStorage(clock), clock)
+    limiter = RateLimiter(Limits(requests_per_minute=2), InMemoryStorage(clock), clock, clock)
     assert count(limiter, times=2) == 2
     with pytest.raises(ApiError) as caught:
         asyncio.run(limiter.count_request("ada"))
@@ -80,7 +81,7 @@ def test_processes_together_allow_no_more_requests_than_the_limit(most: int, ste
         # No two clocks show the same time.
         clock.at += 700 * number
     storage, limits = InMemoryStorage(clocks[0]), Limits(requests_per_minute=most)
-    limiters = [RateLimiter(limits, storage, clock) for clock in clocks]
+    limiters = [RateLimiter(limits, storage, clock, clock) for clock in clocks]
     began, allowed = clocks[0].at, 0
     for process, times, pause in steps:
         allowed += count(limiters[process], times=times)
@@ -90,10 +91,27 @@ def test_processes_together_allow_no_more_requests_than_the_limit(most: int, ste
             clock.at += pause
 
 
+@pytest.mark.parametrize("others", [1, 2], ids=["by the same process", "by another process"])
+def test_after_a_clock_was_set_back_requests_come_back_within_a_minute(others: int) -> None:
+    clock, timer = Clock(), Clock()
+    storage, limits = InMemoryStorage(clock), Limits(requests_per_minute=60)
+    limiters = [RateLimiter(limits, storage, clock, timer) for _ in range(others)]
+    assert count(limiters[0], times=61) == 60
+    clock.at -= 900_000
+    allowed = []
+    for _ in range(3):
+        allowed.append(count(limiters[-1], times=20))
+        clock.at += 10_000
+        timer.at += 10_000
+    assert allowed[0] == 0
+    assert allowed[1] <= 10
+    assert 9 <= allowed[2] <= 10
+
+
 def test_what_one_process_has_allowed_counts_in_the_others() -> None:
     clock = Clock()
     storage, limits = InMemoryStorage(clock), Limits(requests_per_minute=300)
-    limiters = [RateLimiter(limits, storage, clock) for _ in range(3)]
+    limiters = [RateLimiter(limits, storage, clock, clock) for _ in range(3)]
     allowed = [count(limiter, times=200) for limiter in limiters]
     assert allowed == [200, 100, 0]
 
@@ -120,7 +138,7 @@ class SlowStorage(InMemoryStorage):
 
 def test_a_request_that_is_refused_late_does_not_pass() -> None:
     storage = SlowStorage(clock := Clock())
-    limiter = RateLimiter(Limits(requests_per_minute=600), storage, clock)
+    limiter = RateLimiter(Limits(requests_per_minute=600), storage, clock, clock)
     assert count(limiter, times=600) == 600
     storage.delay = 150
     assert count(limiter) == 0
@@ -128,7 +146,7 @@ def test_a_request_that_is_refused_late_does_not_pass() -> None:
 
 def test_many_owners_take_no_more_memory_than_few() -> None:
     clock = Clock()
-    limiter = RateLimiter(Limits(requests_per_minute=120), InMemoryStorage(clock), clock)
+    limiter = RateLimiter(Limits(requests_per_minute=120), InMemoryStorage(clock), clock, clock)
     for i in range(10_001):
         clock.at += 10_000
         count(limiter, str(i))
@@ -139,21 +157,23 @@ def test_a_slot_is_held_by_one_turn_and_free_again_when_it_ends_or_its_process_d
     storage = InMemoryStorage()
     processes = [TurnSlots(Limits(concurrent_turns=3), storage) for _ in range(2)]
 
-    def take(number: int) -> str:
-        return asyncio.run(processes[number].take("ada"))
+    def take(number: int, owner: str = "ada") -> Hold:
+        slot = asyncio.run(processes[number].take(owner))
+        assert slot is not None
+        return slot
 
     held = [take(0), take(1), take(0)]
-    assert len(set(held)) == 3
+    assert len({slot.key for slot in held}) == 3
     with pytest.raises(ApiError) as caught:
         take(1)
     assert (caught.value.status, caught.value.headers["retry-after"]) == (429, "2")
-    assert asyncio.run(processes[0].take("bob"))
-    asyncio.run(processes[1].release(held[0]))
-    assert take(1) == held[0]
+    assert take(0, "bob")
+    held[0].release()
+    assert take(1).key == held[0].key
     dead = msgspec.structs.replace(identify_this_process(), started=1)
-    storage.put(SLOT, held[1], msgspec.json.encode(dead))
-    assert take(0) == held[1]
-    assert asyncio.run(processes[1].try_take("ada")) == ""
+    storage.put(SLOT, held[1].key, msgspec.json.encode(dead))
+    assert take(0).key == held[1].key
+    assert asyncio.run(processes[1].try_take("ada")) is None
 
 
 class Renewals(InMemoryStorage):
@@ -174,7 +194,7 @@ class Renewals(InMemoryStorage):
 def test_a_slot_is_renewed_and_released_only_by_the_turn_that_holds_it(
     monkeypatch: pytest.MonkeyPatch, taken: bool
 ) -> None:
-    monkeypatch.setattr(limits, "CLAIM_LIFETIME", 30)
+    monkeypatch.setattr(limits, "LIFETIME", 30)
     storage = Renewals()
 
     async def hold() -> None:

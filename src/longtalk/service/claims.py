@@ -10,16 +10,15 @@ import msgspec
 
 from longtalk._util import typed_json
 from longtalk._util.concurrency import call_store
+from longtalk.service.holds import Hold
 from longtalk.service.run import RunName
 from longtalk.service.storage.protocol import Storage
 from longtalk.stores.base import Holder
 from longtalk.stores.leases import identify_this_process, is_alive
-from longtalk.transcript.transcript import new_id, now
+from longtalk.transcript.transcript import new_id
 
 KIND = "run"
 """The kind of document by which a process claims a run."""
-CLAIM_LIFETIME = 60_000
-"""How long a process is taken to run a turn if it does not say so again, in milliseconds."""
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,23 +37,18 @@ class Claims:
         self.process = new_id()
         self._storage = storage
 
-    def claim(self, name: RunName) -> bool:
-        """Claim a run for this process. Return False if another process that is alive runs it."""
-        key = name.to_key()
-        while not self.renew(name, expect=0):
-            found = self._storage.get(KIND, key)
+    def claim(self, name: RunName) -> Hold | None:
+        """Claim a run for this process. Return None if another process that is alive runs it."""
+        info = RunInfo(process=self.process, holder=identify_this_process())
+        hold = Hold(self._storage, KIND, name.to_key(), msgspec.json.encode(info))
+        while not hold.take():
+            found = self._storage.get(KIND, hold.key)
             if found is None:
                 continue
             if is_alive(typed_json.decode(found.value, RunInfo).holder):
-                return False
-            self._storage.delete(KIND, key, expect=found.version)
-        return True
-
-    def renew(self, name: RunName, *, expect: int | None = None) -> bool:
-        """Keep a claim from expiring. `expect` is as for `Storage.put`."""
-        info = RunInfo(process=self.process, holder=identify_this_process())
-        value = msgspec.json.encode(info)
-        return self._storage.put(KIND, name.to_key(), value, expect=expect, expires=now() + CLAIM_LIFETIME) is not None
+                return None
+            self._storage.delete(KIND, hold.key, expect=found.version)
+        return hold
 
     async def find(self, name: RunName) -> RunInfo | None:
         """Return what is known of a run, or None if no process runs it, or the one that did has died."""

@@ -12,8 +12,6 @@ import logging
 from collections.abc import Iterable
 
 from longtalk._util.concurrency import call_store
-from longtalk.service.claims import KIND
-from longtalk.service.limits import SLOT
 from longtalk.service.run import Run, RunName
 from longtalk.service.storage.protocol import Append, Storage
 
@@ -100,12 +98,21 @@ class EventWriter:
         appends = [
             Append(run.log, run.stored, run.events[run.stored :], ended=run in last and not run.is_handed_over)
             for run in {**changed, **last}
-            if run.logs and (run in last or run.stored < len(run.events))
+            if run.logs and not run.is_lost and (run in last or run.stored < len(run.events))
         ]
+        holds = [hold for run in last for hold in run.holds]
+        sure = {hold for hold in holds if hold.end()}
+        delete = [*((hold.kind, hold.key) for hold in sure), *_list_parked(last)]
+
+        def store() -> frozenset[str]:
+            conflicts = self._storage.append_all(appends, delete=delete)
+            for hold in holds:
+                if hold not in sure:
+                    hold.release()
+            return conflicts
+
         try:
-            conflicts = await call_store(
-                self._storage, lambda: self._storage.append_all(appends, delete=_list_documents(last))
-            )
+            conflicts = await call_store(self._storage, store)
             if conflicts:
                 _log.warning("the events of %d runs were stored by another process", len(conflicts))
             sizes = {append.run: append.first + len(append.events) for append in appends}
@@ -122,14 +129,6 @@ class EventWriter:
                     waiting.set_result(None)
 
 
-def _list_documents(ended: Iterable[Run]) -> list[tuple[str, str]]:
-    """Return the documents to delete when runs have ended here. What is parked of a run is kept if it goes on."""
-    return [
-        (kind, key)
-        for run in ended
-        for kind, key in (
-            (KIND, run.name.to_key()),
-            *([(PARKED, run.name.to_key())] if run.is_parked and not run.is_handed_over else []),
-            *([(SLOT, run.slot)] if run.slot else []),
-        )
-    ]
+def _list_parked(ended: Iterable[Run]) -> list[tuple[str, str]]:
+    """Return the documents of what is parked of runs that have ended. It is kept of a run that goes on elsewhere."""
+    return [(PARKED, run.name.to_key()) for run in ended if run.is_parked and not run.is_handed_over]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from weakref import WeakValueDictionary
@@ -18,10 +19,10 @@ import msgspec
 
 from longtalk._util import typed_json
 from longtalk._util.concurrency import call_store
-from longtalk.service.claims import CLAIM_LIFETIME
 from longtalk.service.errors import ApiError
+from longtalk.service.holds import LIFETIME, Hold, take_hold
 from longtalk.service.settings import Limits
-from longtalk.service.storage.protocol import Document, Storage
+from longtalk.service.storage.protocol import Storage
 from longtalk.stores.base import Holder
 from longtalk.stores.leases import identify_this_process, is_alive
 from longtalk.transcript.transcript import now
@@ -53,12 +54,22 @@ class _Lease(msgspec.Struct):
 
 
 class RateLimiter:
-    """Counts the requests of each owner. `clock` returns milliseconds since 1970."""
+    """Counts the requests of each owner.
 
-    def __init__(self, limits: Limits, storage: Storage, clock: Callable[[], int] = now) -> None:
+    `clock` returns milliseconds since 1970, and `timer` those of a clock that is never set.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        storage: Storage,
+        clock: Callable[[], int] = now,
+        timer: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+    ) -> None:
         self._most = limits.requests_per_minute
         self._storage = storage
         self._clock = clock
+        self._timer = timer
         self._leases: dict[str, _Lease] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -74,12 +85,12 @@ class RateLimiter:
                     # Also if its time is over by now: this request was not counted.
                     raise self._make_error(lease)
         if len(self._leases) > _MOST_OWNERS:
-            at = self._clock()
+            at = self._timer()
             self._leases = {name: lease for name, lease in self._leases.items() if lease.until > at}
 
     def _use(self, owner: str) -> bool:
         """Use a request that is leased. Return False if there is none; raise `ApiError` if there can be none yet."""
-        lease, at = self._leases.get(owner), self._clock()
+        lease, at = self._leases.get(owner), self._timer()
         if lease is None or lease.until <= at:
             return False
         if lease.left == -1:
@@ -91,24 +102,28 @@ class RateLimiter:
 
     def _make_error(self, lease: _Lease) -> ApiError:
         message = f"Too many requests: the limit is {self._most} per minute."
-        return make_limit_error(message, (lease.until - self._clock()) / 1000)
+        return make_limit_error(message, (lease.until - self._timer()) / 1000)
 
     def _take(self, owner: str) -> _Lease:
         """Take some requests out of the owner's bucket. Without any, return a lease that says when there is one."""
         most, most_taken = self._most, max(1, self._most // 60)
         while True:
-            at, found = self._clock(), self._storage.get(RATE, owner)
+            began, at, found = self._timer(), self._clock(), self._storage.get(RATE, owner)
             before = typed_json.decode(found.value, Bucket) if found is not None else Bucket(most, at)
-            # The clock of another process may be ahead.
+            # The clock of another process may be a little ahead. By more than a minute, it was set back since.
+            was_set_back = before.at > at + _MINUTE
+            if was_set_back:
+                before = Bucket(before.left, at)
             last = max(at, before.at)
             left = min(float(most), before.left + (last - before.at) * most / _MINUTE)
             taken = min(int(left), most_taken)
-            if not taken:
-                return _Lease(-1, at + round((1 - left) * _MINUTE / most + 0.5))
+            refusal = _Lease(-1, self._timer() + round((1 - left) * _MINUTE / most + 0.5))
+            if not taken and not was_set_back:
+                return refusal
             value, version = msgspec.json.encode(Bucket(left - taken, last)), found.version if found is not None else 0
             # After a minute, the bucket is full again.
             if self._storage.put(RATE, owner, value, expect=version, expires=last + _MINUTE) is not None:
-                return _Lease(taken, at + _MINUTE)
+                return _Lease(taken, began + _MINUTE) if taken else refusal
 
 
 class TurnSlots:
@@ -118,27 +133,27 @@ class TurnSlots:
         self._most = limits.concurrent_turns
         self._storage = storage
 
-    async def take(self, owner: str) -> str:
-        """Take a slot and return its key, which is empty without a limit. Raises `ApiError` if the owner has none."""
-        return (await self._take_or_refuse(owner)).key if self._most else ""
+    async def take(self, owner: str) -> Hold | None:
+        """Take a slot; None without a limit. Raises `ApiError` if the owner has none."""
+        if not self._most:
+            return None
+        slot = await self.try_take(owner)
+        if slot is None:
+            raise make_limit_error(f"Too many turns are running: the limit is {self._most} at the same time.", 1)
+        return slot
 
-    async def try_take(self, owner: str) -> str:
-        """Take a slot for a turn that goes on in any case. Return its key, which is empty if there is none."""
-        slot = await call_store(self._storage, partial(self._take, owner)) if self._most else None
-        return slot.key if slot is not None else ""
-
-    async def release(self, key: str) -> None:
-        """Release a slot."""
-        if key:
-            await call_store(self._storage, partial(self._storage.delete, SLOT, key))
+    async def try_take(self, owner: str) -> Hold | None:
+        """Take a slot for a turn that goes on in any case. Return None if there is none, or no limit."""
+        return await take_hold(self._storage, partial(self._take, owner)) if self._most else None
 
     @contextlib.asynccontextmanager
     async def hold(self, owner: str) -> AsyncIterator[None]:
         """Return a context manager that holds a slot, and renews it as long as that takes."""
-        if not self._most:
+        slot = await self.take(owner)
+        if slot is None:
             yield
             return
-        slot, ended = await self._take_or_refuse(owner), asyncio.Event()
+        ended = asyncio.Event()
         keeper = asyncio.create_task(self._keep(slot, ended))
         try:
             yield
@@ -146,44 +161,30 @@ class TurnSlots:
             ended.set()
             await asyncio.shield(keeper)
 
-    async def _keep(self, slot: Document | None, ended: asyncio.Event) -> None:
-        """Renew a slot until `ended` is set, and release it. If another turn has taken it, leave it to that one."""
-        while slot is not None and not ended.is_set():
+    async def _keep(self, slot: Hold, ended: asyncio.Event) -> None:
+        """Renew a slot until `ended` is set, and release it."""
+        while not ended.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), CLAIM_LIFETIME / 3000)
+                await asyncio.wait_for(ended.wait(), LIFETIME / 3000)
                 break
             with contextlib.suppress(Exception):
-                slot = await call_store(
-                    self._storage, partial(renew_slot, self._storage, slot.key, expect=slot.version)
-                )
-        if slot is not None:
-            await call_store(self._storage, partial(self._storage.delete, SLOT, slot.key, expect=slot.version))
+                await call_store(self._storage, slot.renew)
+        await call_store(self._storage, slot.release)
 
-    async def _take_or_refuse(self, owner: str) -> Document:
-        slot: Document | None = await call_store(self._storage, partial(self._take, owner))
-        if slot is None:
-            raise make_limit_error(f"Too many turns are running: the limit is {self._most} at the same time.", 1)
-        return slot
-
-    def _take(self, owner: str) -> Document | None:
+    def _take(self, owner: str) -> Hold | None:
         prefix, numbers = f"{len(owner)}:{owner}/", list(range(self._most))
-        first = f"{prefix}{random.choice(numbers)}"
-        if slot := renew_slot(self._storage, first, expect=0):
-            return slot
+        value = msgspec.json.encode(identify_this_process())
+        slots = [Hold(self._storage, SLOT, f"{prefix}{number}", value) for number in numbers]
+        if (first := random.choice(slots)).take():
+            return first
         taken = {each.key: each for each in self._storage.list_documents(SLOT, prefix=prefix, limit=self._most)}
-        for key in [f"{prefix}{number}" for number in numbers]:
-            found = taken.get(key)
+        for slot in slots:
+            found = taken.get(slot.key)
             if found is not None and is_alive(typed_json.decode(found.value, Holder)):
                 continue
-            if slot := renew_slot(self._storage, key, expect=found.version if found is not None else 0):
+            if slot.take(found.version if found is not None else 0):
                 return slot
         return None
-
-
-def renew_slot(storage: Storage, key: str, *, expect: int | None = None) -> Document | None:
-    """Keep a slot from expiring. `expect` and the result are as for `Storage.put`."""
-    value = msgspec.json.encode(identify_this_process())
-    return storage.put(SLOT, key, value, expect=expect, expires=now() + CLAIM_LIFETIME)
 
 
 def make_limit_error(message: str, wait: float, code: str = "rate_limit_exceeded") -> ApiError:

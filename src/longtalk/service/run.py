@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from longtalk.service.errors import interrupted
+from longtalk.service.holds import Hold
 from longtalk.transcript.transcript import new_id
 from longtalk.turn.stream import AsyncStream
 
@@ -26,10 +27,12 @@ class RunName(NamedTuple):
 class Run:
     """A run in this process. `emit` adds events; `cancelled` says that the client wants it to end."""
 
-    def __init__(self, name: RunName, on_emit: Callable[[Run], None], *, logs: bool, slot: str = "") -> None:
+    def __init__(
+        self, name: RunName, on_emit: Callable[[Run], None], *, logs: bool, holds: Sequence[Hold] = ()
+    ) -> None:
         self.name = name
-        self.slot = slot
-        """The slot that the run holds among those of its owner; empty without a limit."""
+        self.holds = list(holds)
+        """The claim of the run, and the slot that it has among those of its owner if they are limited."""
         self.logs = logs
         """Whether the events are stored, for followers in other processes and for those who come back."""
         self.events: list[bytes] = []
@@ -50,6 +53,8 @@ class Run:
         self.failure: Exception | None = None
         self.is_handed_over = False
         """Whether the run has not ended, but goes on in another process: its event log stays open."""
+        self.is_lost = False
+        """Whether another process has taken the run over, because this one was stopped for long. It has the log now."""
         self._stops = False
         self._stream: AsyncStream[Any] | None = None
         self._on_emit = on_emit
@@ -93,6 +98,11 @@ class Run:
             if self._stream is not None:
                 self._stream.hand_over()
             self.task.cancel()
+
+    def lose(self) -> None:
+        """End the turn here without a trace: another process has taken it over."""
+        self.is_lost = self.is_handed_over = True
+        self.hand_over()
 
     def wake(self) -> None:
         """Wake all followers."""

@@ -17,10 +17,10 @@ from functools import partial
 from typing import Any
 
 from longtalk._util.concurrency import call_store
-from longtalk.service.claims import CLAIM_LIFETIME, KIND, Claims
+from longtalk.service.claims import Claims
 from longtalk.service.errors import ApiError, interrupted
 from longtalk.service.event_writer import PARKED, EventWriter
-from longtalk.service.limits import renew_slot
+from longtalk.service.holds import LIFETIME, Hold, take_hold
 from longtalk.service.run import Run, RunName
 from longtalk.service.storage.protocol import Storage
 from longtalk.service.watcher import POLL_SECONDS, Watcher
@@ -75,7 +75,7 @@ class Runs:
         *,
         logs: bool = True,
         parked: bytes | None = None,
-        slot: str = "",
+        slot: Hold | None = None,
     ) -> Run:
         """Start a run. `play` produces its events; what it returns is the run's result.
 
@@ -85,12 +85,13 @@ class Runs:
         """
         self._refuse_if_stopping()
         await self._writer.settle(name)
-        if name in self._runs or not await call_store(self._storage, partial(self._claims.claim, name)):
+        claim = None if name in self._runs else await take_hold(self._storage, partial(self._claims.claim, name))
+        if claim is None:
             raise ApiError(
                 409, "This request is already running.", code="request_running", headers={"retry-after": "1"}
             )
         self._watcher.start()
-        run = self._runs[name] = Run(name, self._writer.add, logs=logs, slot=slot)
+        run = self._runs[name] = Run(name, self._writer.add, logs=logs, holds=_list_holds(claim, slot))
         try:
             if logs:
                 await call_store(self._storage, partial(self._point_to_log, run))
@@ -103,37 +104,36 @@ class Runs:
             # The storage has failed, the client has left, or this process stops: the same request can begin again.
             del self._runs[name]
             # The caller releases the slot.
-            run.slot = ""
+            run.holds = [claim]
             self._writer.abandon(run)
             raise
         self._launch(run, play)
         return run
 
     async def take_over(
-        self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, parked: bool, slot: str = ""
+        self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, parked: bool, slot: Hold | None = None
     ) -> Run | None:
         """Go on with a run whose process has died. Its events so far are those of the new run, which adds to them.
 
         Returns None if the run goes on elsewhere, or has nothing to go on with: with `parked`, the document of this
         kind, otherwise an event log that has not ended. A process that stops takes no run over.
         """
-        if (
-            self.is_stopping
-            or name in self._runs
-            or not await call_store(self._storage, partial(self._claims.claim, name))
-        ):
+        if self.is_stopping or name in self._runs:
             return None
-        run = self._runs[name] = Run(name, self._writer.add, logs=True, slot=slot)
+        claim = await take_hold(self._storage, partial(self._claims.claim, name))
+        if claim is None:
+            return None
+        run = self._runs[name] = Run(name, self._writer.add, logs=True, holds=_list_holds(claim, slot))
         run.is_parked = True
         try:
             goes_on = await call_store(self._storage, partial(self._restore, run, parked=parked))
         except BaseException:
             del self._runs[name]
-            await call_store(self._storage, partial(self._storage.delete, KIND, name.to_key()))
+            await call_store(self._storage, claim.release)
             raise
         if not goes_on or self.is_stopping:
             del self._runs[name]
-            await call_store(self._storage, partial(self._storage.append_all, [], delete=[(KIND, name.to_key())]))
+            await call_store(self._storage, claim.release)
             return None
         self._watcher.start()
         self._launch(run, play)
@@ -277,20 +277,22 @@ class Runs:
 
     def _point_to_log(self, run: Run) -> None:
         """Let other processes find the events of a run, until some time after its last event."""
-        expires = now() + LOG_LIFETIME + CLAIM_LIFETIME
+        expires = now() + LOG_LIFETIME + LIFETIME
         self._storage.put(_LOG, run.name.to_key(), run.log.encode(), expires=expires)
 
     async def _renew_claims(self) -> None:
         """Keep the claims of this process's runs from expiring, while there are any."""
         try:
             while self._runs:
-                await asyncio.sleep(CLAIM_LIFETIME / 3000)
+                await asyncio.sleep(LIFETIME / 3000)
                 for run in self.active:
                     with contextlib.suppress(Exception):
-                        await call_store(self._storage, partial(self._claims.renew, run.name))
-                        if run.slot:
-                            await call_store(self._storage, partial(renew_slot, self._storage, run.slot))
-                        if run.logs:
+                        for hold in run.holds:
+                            await call_store(self._storage, hold.renew)
+                        if run.holds[0].is_lost:
+                            _log.warning("a run was taken over by another process, because this one was late")
+                            run.lose()
+                        elif run.logs:
                             await call_store(self._storage, partial(self._point_to_log, run))
         finally:
             self._renewer = None
@@ -341,3 +343,7 @@ class Runs:
                 if page is None or not page.events:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(changed.wait(), POLL_SECONDS)
+
+
+def _list_holds(claim: Hold, slot: Hold | None) -> list[Hold]:
+    return [claim] if slot is None else [claim, slot]

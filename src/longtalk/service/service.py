@@ -77,7 +77,8 @@ class Service:
         try:
             return await self.runs.start(name, self._count(name, play), logs=logs, parked=parked, slot=slot)
         except BaseException:
-            await self.slots.release(slot)
+            if slot is not None:
+                await call_store(self.storage, slot.release)
             raise
 
     async def take_over_run(self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, parked: bool) -> Run | None:
@@ -87,8 +88,8 @@ class Service:
         try:
             run = await self.runs.take_over(name, self._count(name, play), parked=parked, slot=slot)
         finally:
-            if run is None:
-                await self.slots.release(slot)
+            if run is None and slot is not None:
+                await call_store(self.storage, slot.release)
         return run
 
     def _count(self, name: RunName, play: Callable[[Run], Awaitable[Any]]) -> Callable[[Run], Awaitable[Any]]:

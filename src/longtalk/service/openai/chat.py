@@ -54,7 +54,7 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     must_exist = is_created_id(named) if named else False
     is_known = bool(named) and (must_exist or given.store is False) and await _exists(service, caller, named or "")
     if must_exist and not is_known:
-        raise not_found(f"Conversation {quote(named)}")
+        raise not_found(f"Conversation {quote(named or '')}")
     conversation, state = None, None
     if given.store is not False:
         conversation = named or (new_conversation_id(chain=True, seed=seed) if given.store else None)
