@@ -35,6 +35,7 @@ from typing import Any
 
 import msgspec
 
+from bench.recall_owner import import_sessions, measure_owner
 from longtalk import Conversation, Memory, Recall
 from longtalk._util import json_bytes
 from longtalk.memory.recall.config import Recalled
@@ -269,16 +270,49 @@ def measure_methods(talks: Sequence[Talk], store: Store) -> Iterator[tuple[str, 
         yield "recall by meaning", measure(talks, by_turn, by_store, meaning=True)
 
 
+def compare_with_owner(name: str, talks: Sequence[Talk]) -> list[dict[str, Any]]:
+    """Print recall over an owner's conversations beside that in one conversation, and return the goals."""
+    goals = []
+    with tempfile.TemporaryDirectory() as folder:
+        store = SQLite(Path(folder) / "talks.db")
+        for number, talk in enumerate(talks):
+            whole = ConversationExport(
+                id=str(number), branches=(BranchPart(name=MAIN, entries=make_entries(talk.units)),)
+            )
+            import_exports(store, "", [whole])
+            import_sessions(store, number, talk.units, make_entries)
+        pairs = [(talk.units, talk.questions) for talk in talks]
+        others, spent = measure_owner(store, pairs, BUDGETS, Characters(), share_of_evidence)
+        one = next(found for way, found in measure_methods(talks, store) if way == "recall")
+        store.close()
+    print(f"{name}: recall in percent, by token budget; each session as a conversation of its own:\n")
+    for title, found in (("one conversation", one.found), ("each session its own", others)):
+        print(f"{title:22}" + "".join(f"{100 * each:9.1f}" for each in found))
+    print(f"\nA turn that searches all of them takes {spent:.1f} ms of CPU.\n")
+    for budget, before, after in zip(BUDGETS, one.found, others, strict=True):
+        lost = round(100 * (before - after), 1)
+        goals.append(
+            {"name": f"{name}, points lost over the owner at {budget}", "value": lost, "goal": 2, "met": lost <= 2}
+        )
+    return goals
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and print its figures and goals."""
     parser = argparse.ArgumentParser(description="The share of a question's evidence that is recalled.")
     parser.add_argument("paths", nargs="*", type=Path, help="LoCoMo (.json) and BEAM (.jsonl) files")
+    parser.add_argument(
+        "--owner", action="store_true", help="only: each session of LoCoMo as a conversation of its own"
+    )
     given = parser.parse_args(arguments)
-    goals = []
+    goals: list[dict[str, Any]] = []
     if not given.paths:
         print("No data. Pass LoCoMo or BEAM files to measure recall.")
     for path in given.paths:
         name, talks = read_talks(path)
+        if given.owner:
+            goals += compare_with_owner(name, talks)
+            continue
         count = sum(len(talk.questions) for talk in talks)
         print(f"{name}: {len(talks)} conversations, {count} questions. Recall (all) in percent, by token budget:\n")
         titles = "   gated  strangers  small talk  ms/query"

@@ -83,8 +83,17 @@ class TurnAdditions(msgspec.Struct, frozen=True):
     @property
     def data(self) -> str:
         """The text that follows the message as data, not as an instruction."""
-        found = wrap_in_tag("recalled", self.recalled.text) if self.recalled.text else ""
+        found = "" if self.recalled.is_foreign else self._wrap_recalled()
         return "\n".join(part for part in (found, self.fresh) if part)
+
+    @property
+    def foreign(self) -> str:
+        """The part of the data that comes from other conversations."""
+        found = self._wrap_recalled() if self.recalled.is_foreign else ""
+        return "\n".join(part for part in (self.profile, found) if part)
+
+    def _wrap_recalled(self) -> str:
+        return wrap_in_tag("recalled", self.recalled.text) if self.recalled.text else ""
 
     def make_suffix(self, transcript: Transcript, tail: int, instruction: str | None) -> TurnSuffix | None:
         """Return what follows the first `tail` entries in the requests of this turn only; None if nothing does."""
@@ -93,7 +102,7 @@ class TurnAdditions(msgspec.Struct, frozen=True):
         asks = "" if self.in_system else self.request
         position = transcript.position(tail - 1) + 1
         text = "\n\n".join(part for part in (asks, instruction) if part)
-        suffix = TurnSuffix(text, position, data=self.data, asks=len(asks), foreign=self.profile)
+        suffix = TurnSuffix(text, position, data=self.data, asks=len(asks), foreign=self.foreign)
         return suffix if suffix.text or suffix.all_data else None
 
     def remove_texts(self) -> TurnAdditions:

@@ -12,6 +12,7 @@ from longtalk._sync._util.concurrency import Jobs, call_store
 from longtalk._sync.branches.branch import Branch
 from longtalk._sync.branches.turn_writer import TurnWriter
 from longtalk._sync.conversation.background import summarise
+from longtalk.memory.profile.lines import is_private
 from longtalk.notices import Notice
 from longtalk.reply import StoredReply
 from longtalk.stores.base import PlacedRecord
@@ -68,6 +69,7 @@ class BranchSession:
         at: int,
     ) -> Recalled:
         """Return what `render` makes of an index of the branch, and of the app's lines that fell out of its brief."""
+        from longtalk.archive.owner_recall import recall_from_owner
         from longtalk.memory.brief import app_lines
         from longtalk.memory.recall.search import add_fallen_lines, index_store, list_new_segments
 
@@ -75,6 +77,8 @@ class BranchSession:
         names = (branch.owner, branch.conversation, branch.branch)
 
         def search() -> tuple[Recalled, list[PlacedRecord]]:
+            if config.scope == "owner" and not is_private(before.records):
+                return recall_from_owner(branch.store, names, before, message, render, now=at), []
             index = index_store(branch.store, *names, size, message, config, now=at, records=before.records)
             if app_lines.KIND in [record.kind for record in before.records]:
                 placed = branch.store.records(*names, app_lines.KIND)

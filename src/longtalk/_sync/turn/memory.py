@@ -207,7 +207,8 @@ class TurnMemory:
             return str(query), True
         found, query = Recalled(), query[:MAX_QUERY]
         if self._keeper is not None and query.strip():
-            config, at = msgspec.structs.replace(self._keeper.recalls, gate=False), now()
+            # The result becomes a message of this conversation, so it must not quote others.
+            config, at = msgspec.structs.replace(self._keeper.recalls, gate=False, scope="conversation"), now()
             sent = NotRecalled(self._epoch, draft.transcript.size)
             render = partial(render_recalled, message=query, config=config, counter=draft.counter, now=at, exclude=sent)
             found = self._session.recall(_truncate_before_message(draft), query, config, render, at=at)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from longtalk.errors import InputError
@@ -21,12 +23,22 @@ class Recall(msgspec.Struct, frozen=True):
     """Whether to use only as much of the budget as the message needs: nothing if no earlier entry matches it well."""
     meaning: bool = False
     """Whether to search by meaning as well as by words. This needs the extra `[recall]`."""
+    scope: Literal["conversation", "owner"] = "conversation"
+    """Where to search: in the conversation alone, or also in its owner's other conversations, by words."""
+
+    def __repr__(self) -> str:
+        # Stored epochs contain a digest of this text.
+        return super().__repr__().replace(", scope='conversation'", "")
 
     def __post_init__(self) -> None:
         check_whole_number(self.budget, "`budget` of Recall, in tokens,", 0, _TOKENS)
         for name in ("gate", "meaning"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"`{name}` of Recall must be True or False, not {getattr(self, name)!r}.")
+        if self.scope not in ("conversation", "owner"):
+            raise InputError(f"`scope` of Recall must be 'conversation' or 'owner', not {self.scope!r}.")
+        if self.meaning and self.scope == "owner":
+            raise InputError("Recall finds other conversations by words: use scope='owner' without meaning=True.")
         if self.meaning:
             from longtalk.memory.recall import embeddings
 
@@ -42,3 +54,5 @@ class Recalled(msgspec.Struct, frozen=True):
     """The positions of the quoted entries, in order."""
     tokens: int = 0
     """The number of tokens of the text, including the tag around it."""
+    is_foreign: bool = False
+    """Whether the text also quotes other conversations, so that it must not be stored."""

@@ -29,7 +29,11 @@ def render_hits(index: RecallIndex, hits: Iterable[Hit]) -> str:
     """Return the text of these hits as it is sent to the model. It ends with a newline unless it is empty."""
     lines: list[str] = []
     previous: Unit | None = None
+    origin = ""
     for unit, spans in _group_by_unit(index, hits):
+        if index.describe_origin is not None and (new := index.describe_origin(unit.position)) != origin:
+            lines.append(f"[{new}]\n")
+            origin, previous = new, None
         lines.append(render_date(unit.at, previous.at if previous else 0))
         continues = previous is not None and _has_same_speaker_and_day(previous, unit)
         lines.append(_render_unit(unit, spans, same_speaker=continues))

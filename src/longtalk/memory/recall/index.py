@@ -118,6 +118,8 @@ class RecallIndex:
         """The names of the participants, in the order of their first messages."""
         self.read_units: Callable[[Sequence[int]], Iterable[Unit]] | None = None
         """Reads the units at some positions, in ascending order, if the index may lack their texts."""
+        self.describe_origin: Callable[[int], str] | None = None
+        """Returns where the unit at a position comes from, if the units are from several conversations."""
         # By unit.
         self.positions = Column(np.int64)
         self.times = Column(np.int64)
