@@ -91,7 +91,16 @@ BODIES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("POST", TALK + "/brief"): [{"field": "facts", "text": "Mine."}],
     ("PATCH", TALK + "/brief/{line}"): [{"text": "Mine."}],
     ("POST", TALK + "/simulate"): [{}],
-    ("POST", TALK + "/estimate"): [{"message": "Hi.", "model": "m"}, {"message": "Hi.", "after": "{turn}"}],
+    **{
+        ("POST", TALK + name): [
+            {"message": "Hi.", "model": "m"},
+            {"message": "Hi.", "after": "{turn}"},
+            {"message": "Hi.", "edits": "{entry}"},
+            {"regenerates": "{turn}"},
+            {"message": "Hi.", "branch": "{branch}"},
+        ]
+        for name in ("/estimate", "/preview")
+    },
 }
 UNKNOWN = {
     "{response}": "resp_aaaaaaaaaaaahAAAAAAAAAAAAAAAAAAAAAA",
