@@ -361,6 +361,13 @@ class MatchesOnlyVisibleText(InMemory):
         return [Matches(tuple(sorted(hit.position for hit in some)), len(some)) for some in hits]
 
 
+class OnlyReportsDeletions(InMemory):
+    def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
+        with self._lock:
+            tree = self._get_tree(owner, conversation)
+            return tree.make_receipt(conversation) if tree else None
+
+
 class KeepsKeysOfDeletedConversations(InMemory):
     def delete(self, owner: str, conversation: str) -> DeletionReceipt | None:
         with self._lock:
@@ -814,6 +821,10 @@ BROKEN: list[tuple[type[InMemory], str]] = [
     (RemembersOwnersForever, "owners_are_listed_while_they_have_a_conversation"),
     (AcceptsAnyTime, "times_before_1970_are_refused"),
     (NormalizesNames, "ids_that_look_alike_are_different"),
+    (OnlyReportsDeletions, "a_profile_has_the_lines_of_all_conversations_of_one_owner"),
+    (KeepsRecordsOfRedactedEntries, "a_redaction_takes_lines_out_of_a_profile"),
+    (SharesRecordsOfOneBranch, "a_private_conversation_contributes_nothing"),
+    (ComparesOutsideTheLock, "lines_of_the_app_survive_concurrent_writers"),
 ]
 
 
