@@ -283,7 +283,7 @@ def suggest_label(name: str) -> str:
     # Vendors come before the providers that resell their models, and names with little else before longer ones.
     known.sort(key=lambda each: (list(PROVIDERS).index(each.provider), len(each.name)))
     exact = [f"{each.provider}:{name}" for each in known if name in (each.name, *each.aliases)]
-    found = exact or [each.label for each in known if each.name.rpartition("/")[2].startswith(name)]
+    found = exact or [each.label for each in known if name in each.name.rpartition("/")[2]]
     return f"Did you mean '{found[0]}'?" if found else ""
 
 
