@@ -153,6 +153,14 @@ class Runs:
         """Let no process go on with a run, if its process has died."""
         await call_store(self._storage, partial(self._storage.delete, PARKED, name.to_key()))
 
+    async def delete_events(self, name: RunName) -> None:
+        """Delete what is kept of a run that has ended: its events, and what was parked."""
+        await self.forget_parked(name)
+        log = await self._find_log(name)
+        if log is not None:
+            await call_store(self._storage, partial(self._storage.delete, _LOG, name.to_key()))
+            await call_store(self._storage, partial(self._storage.delete_log, log))
+
     async def is_running(self, name: RunName) -> bool:
         """Return True if a process that is alive runs a run."""
         return name in self._runs or await self._claims.find(name) is not None

@@ -56,6 +56,17 @@ def test_a_turn_is_streamed_as_numbered_events_that_can_be_followed_again(serve:
     assert call.events("GET", f"{talk}/turns/{turn}/events", headers={"Last-Event-ID": "0"}) == events[1:]
 
 
+def test_the_events_of_a_deleted_conversation_are_deleted_too(serve: Serve, api: MakeApi) -> None:
+    served = serve(m=AsyncScripted(says("Hello.")))
+    call = api(served)
+    talk = call.new()
+    call.events("POST", f"{talk}/turns", json={"message": "I'm Ada.", "model": "m", "stream": True})
+    logs = served.service.storage._logs
+    before = len(logs)
+    call("DELETE", talk)
+    assert len(logs) == before - 1
+
+
 def test_a_stream_whose_events_are_gone_ends_with_the_whole_turn(serve: Serve, api: MakeApi) -> None:
     served = serve(m=AsyncScripted(says("Hello.")))
     call = api(served)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 
-from longtalk import Conversation
+from longtalk import Archive, Conversation
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import AsyncScripted, Scripted, says
 from longtalk.transcript.pack import Pack
 from longtalk.wires import HTTP_WIRES
-from tests.service.conftest import Serve
+from tests.service.conftest import Serve, Served
+from tests.service.test_runs import Waiting
 
 
 def texts(items: Any) -> list[str]:
@@ -143,6 +145,102 @@ def test_a_deleted_item_is_erased_for_good(serve: Serve) -> None:
     assert "hunter2" not in str(client.conversations.items.list(talk.id).data)
 
 
+ADD = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": "{}"}
+SUM = {"type": "function_call_output", "call_id": "c1", "output": "5"}
+FIVE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Five."}]}
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("place", range(6))
+def test_a_deleted_item_is_not_there_any_more_and_the_others_keep_their_ids(
+    serve: Serve, place: int, order: str
+) -> None:
+    provider = AsyncScripted(says("Ok."))
+    client: Any = serve(m=provider).client()
+    said = [{"role": "user", "content": "One."}, {"role": "user", "content": "Two."}, ADD, SUM, FIVE]
+    talk = client.conversations.create(items=said)
+    client.conversations.items.create(talk.id, items=[{"role": "user", "content": "Three."}])
+    items = client.conversations.items.list(talk.id, order=order).data
+    gone = items.pop(place)
+    assert client.conversations.items.delete(gone.id, conversation_id=talk.id).id == talk.id
+    assert client.conversations.items.list(talk.id, order=order).data == items
+    assert list(client.conversations.items.list(talk.id, order=order, limit=2)) == items
+    for call in (client.conversations.items.retrieve, client.conversations.items.delete):
+        with pytest.raises(openai.NotFoundError):
+            call(gone.id, conversation_id=talk.id)
+    with pytest.raises(openai.BadRequestError):
+        client.conversations.items.list(talk.id, after=gone.id)
+    client.responses.create(model="m", input="Go on.", conversation=talk.id)
+    assert client.conversations.items.list(talk.id, order="asc").data[:5] == (items if order == "asc" else items[::-1])
+
+
+def test_all_items_of_one_answer_are_deleted_together(serve: Serve) -> None:
+    answer = says("Let me see.", calls=[("c1", "add", {"a": 2}), ("c2", "add", {"a": 3})])
+    client: Any = serve(m=AsyncScripted(answer)).client()
+    talk = client.conversations.create()
+    add = {"type": "function", "name": "add", "parameters": {"type": "object"}}
+    made = client.responses.create(model="m", input="2 and 3?", conversation=talk.id, tools=[add])
+    assert [each.type for each in made.output] == ["message", "function_call", "function_call"]
+    client.conversations.items.delete(made.output[1].id, conversation_id=talk.id)
+    assert [each.role for each in client.conversations.items.list(talk.id).data] == ["user"]
+
+
+def test_deleting_a_conversation_ends_its_turn_and_deletes_its_events(serve: Serve) -> None:
+    provider = Waiting(says("One two three.", pieces=3))
+    served = serve(m=provider)
+    client: Any = served.client()
+    talk = client.conversations.create()
+    with client.responses.create(model="m", input="Count.", conversation=talk.id, stream=True) as stream:
+        made = next(event.response.id for event in stream if event.type == "response.created")
+        client.conversations.delete(talk.id)
+        assert [event.type for event in stream][-1] == "response.incomplete"
+    check_forgotten(served, client, made)
+
+
+@pytest.mark.parametrize("what", ["response", "chain", "conversation", "own conversation", "item"])
+def test_what_was_deleted_is_in_no_event_log(serve: Serve, what: str) -> None:
+    served = serve(m=AsyncScripted(says("The password is hunter2."), says("Bye.")))
+    client: Any = served.client()
+    talk = client.conversations.create()
+    place = {} if what == "chain" else {"conversation": talk.id}
+    *_, last = client.responses.create(model="m", input="Tell me.", stream=True, **place)
+    made = last.response
+    if what in ("response", "chain"):
+        client.responses.delete(made.id)
+    elif what == "conversation":
+        client.conversations.delete(talk.id)
+    elif what == "own conversation":
+        path = f"{served.url}/longtalk/v1/conversations/{talk.id}"
+        assert httpx2.delete(path).status_code == 200
+    else:
+        client.conversations.items.delete(made.output[0].id, conversation_id=talk.id)
+        again = list(client.responses.retrieve(made.id, stream=True))
+        assert again[-1].type == "response.completed"
+        assert "hunter2" not in str(again)
+    check_forgotten(served, client, made.id, is_gone=what != "item")
+
+
+def check_forgotten(served: Served, client: Any, response: str, *, is_gone: bool = True) -> None:
+    """Check that nothing is kept of the events of a response, nor can be read."""
+    assert served.service.storage._logs == {}
+    if is_gone:
+        for more in ({}, {"stream": True}, {"stream": True, "starting_after": 2}):
+            with pytest.raises(openai.NotFoundError):
+                client.responses.retrieve(response, **more)
+
+
+def test_a_stream_shows_nothing_that_was_erased_by_another_program(serve: Serve) -> None:
+    store = InMemory()
+    client: Any = serve(m=AsyncScripted(says("The password is hunter2.")), store=store).client()
+    talk = client.conversations.create()
+    *_, last = client.responses.create(model="m", input="Tell me.", stream=True, conversation=talk.id)
+    archive = Archive(store)
+    archive.redact(talk.id, archive.history(talk.id)[-1].id)
+    again = list(client.responses.retrieve(last.response.id, stream=True))
+    assert again[-1].type == "response.completed"
+    assert "hunter2" not in str(again)
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -192,6 +290,7 @@ def test_the_models_are_those_that_can_be_named(serve: Serve) -> None:
     assert client.models.retrieve("tutor").object == "model"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("none-such")
+    assert httpx2.get(f"{client.base_url}models/").status_code == 404
 
 
 def test_items_that_were_read_can_be_added_elsewhere_and_providers_get_no_ids_of_ours(serve: Serve) -> None:

@@ -513,6 +513,18 @@ def test_purge_deletes_what_has_expired_and_old_logs(opens: Opener) -> None:
         storage.append("old", 1, [b"b"])
 
 
+def test_a_deleted_log_is_gone_and_the_others_stay(storage: Storage) -> None:
+    storage.append("gone", 0, [b"a"])
+    storage.append("gone", 1, [b"b"], ended=True)
+    storage.append("kept", 0, [b"a"])
+    assert storage.delete_log("gone")
+    assert not storage.delete_log("gone")
+    assert storage.read("gone") is None
+    assert storage.read("kept") == LogPage((b"a",), ended=False)
+    storage.append("gone", 0, [b"c"])
+    assert storage.read("gone") == LogPage((b"c",), ended=False)
+
+
 def test_purge_keeps_a_document_that_was_put_again(opens: Opener) -> None:
     clock = Clock()
     storage = opens(clock)

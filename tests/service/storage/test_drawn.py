@@ -33,6 +33,7 @@ OPERATIONS = st.one_of(
         st.lists(st.tuples(KINDS, KEYS), max_size=2),
     ),
     st.tuples(st.just("read"), RUNS, st.integers(-2, 6), st.integers(-1, 4)),
+    st.tuples(st.just("delete_log"), RUNS),
     st.tuples(st.just("purge"), st.integers(-3, 3), st.integers(-3, 3)),
     st.tuples(st.just("wait"), st.integers(1, 3)),
 )
@@ -89,6 +90,9 @@ class Player:
 
     def do_read(self, run: str, after: int, limit: int) -> Any:
         return self.storage.read(run, after, limit)
+
+    def do_delete_log(self, run: str) -> Any:
+        return self.storage.delete_log(run)
 
     def do_purge(self, documents: int, logs: int) -> Any:
         return self.storage.purge(self.clock.time + documents, logs_before=self.clock.time + logs)

@@ -67,10 +67,14 @@ def test_a_storage_in_memory_is_refused() -> None:
         SQLiteStorage(":memory:")
 
 
-def test_purged_events_are_no_longer_in_the_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["purged", "deleted"])
+def test_purged_and_deleted_events_are_no_longer_in_the_files(tmp_path: Path, way: str) -> None:
     with closing(SQLiteStorage(tmp_path / "talks.db")) as storage:
         storage.append("run", 0, [b"the secret words"])
-        storage.purge(0, logs_before=2**60)
+        if way == "purged":
+            storage.purge(0, logs_before=2**60)
+        else:
+            storage.delete_log("run")
         assert not any(b"the secret words" in file.read_bytes() for file in tmp_path.iterdir())
 
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from longtalk._util import typed_json
 from longtalk._util.concurrency import call_store
 from longtalk.archive.stats import Stats
+from longtalk.service.deletion import delete_conversation
 from longtalk.service.errors import ApiError, not_found, quote
 from longtalk.service.http import json_response
 from longtalk.service.ids import new_conversation_id
@@ -166,7 +167,7 @@ async def change(call: ApiCall[Nothing, ChangeConversation]) -> ConversationObje
 
 async def delete(call: ApiCall[Nothing, Nothing]) -> DeletionReceipt:
     """Delete a conversation with everything derived from it, and return a receipt."""
-    return await call.archive.delete(call.path["conversation"])
+    return await delete_conversation(call.service, call.caller.owner, call.path["conversation"])
 
 
 async def export(call: ApiCall[Export, Nothing]) -> Response:

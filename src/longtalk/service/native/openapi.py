@@ -32,7 +32,7 @@ _EVENT = {
     "required": ["id", "event", "data"],
 }
 _OPENAI_QUERIES: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("GET", "/v1/responses/{id}"): ("stream", "starting_after", "include"),
+    ("GET", "/v1/responses/{id}"): ("stream", "starting_after", "include", "include_obfuscation"),
     ("GET", "/v1/responses/{id}/input_items"): ("limit", "order", "after", "include"),
     ("GET", "/v1/conversations/{id}/items"): ("limit", "order", "after", "include"),
 }

@@ -16,6 +16,7 @@ from longtalk.errors import NotFound
 from longtalk.events import Done, Started
 from longtalk.policies import KeepAll
 from longtalk.reply import Reply
+from longtalk.service.deletion import name_turn_run
 from longtalk.service.errors import from_error, interrupted
 from longtalk.service.http import EventStream, json_response
 from longtalk.service.idempotency import Idempotency, has_answer
@@ -49,7 +50,7 @@ async def start(call: ApiCall[Nothing, StartTurn]) -> Response:
     check_place(given)
     owner, runs = call.caller.owner, call.service.runs
     turn, is_new = await _claim(call)
-    name = _name_run(owner, info.id, turn)
+    name = name_turn_run(owner, info.id, turn)
     if not is_new and await runs.is_running(name):
         # The same request runs already, here or in another process.
         return await _answer(runs.follow(name), given)
@@ -115,7 +116,7 @@ async def retrieve(call: ApiCall[BranchQuery, Nothing]) -> TurnObject:
 async def follow(call: ApiCall[Follow, Nothing]) -> Response:
     """Follow the events of a turn, from the one after the number `after`."""
     info, turn = await find_info(call), call.path["turn"]
-    runs, name = call.service.runs, _name_run(call.caller.owner, info.id, turn)
+    runs, name = call.service.runs, name_turn_run(call.caller.owner, info.id, turn)
     after = call.query.after
     if after < 0:
         given = call.request.headers.get("last-event-id", "")
@@ -141,7 +142,7 @@ async def follow(call: ApiCall[Follow, Nothing]) -> Response:
 async def cancel(call: ApiCall[BranchQuery, Nothing]) -> TurnObject:
     """End a turn. What was said is kept, and ending it twice changes nothing."""
     info, turn = await find_info(call), call.path["turn"]
-    runs, name = call.service.runs, _name_run(call.caller.owner, info.id, turn)
+    runs, name = call.service.runs, name_turn_run(call.caller.owner, info.id, turn)
     await runs.cancel(name)
     if await runs.wait_for_end(name):
         found = await call.archive.turn(info.id, turn, branch=call.query.branch)
@@ -151,10 +152,6 @@ async def cancel(call: ApiCall[BranchQuery, Nothing]) -> TurnObject:
 
 
 # Inside
-
-
-def _name_run(owner: str, conversation: str, turn: str) -> RunName:
-    return RunName(owner, f"turn/{conversation}/{turn}")
 
 
 async def _claim(call: ApiCall[Any, Any]) -> tuple[str, bool]:

@@ -17,6 +17,7 @@ from longtalk.branches.branch import AsyncBranch
 from longtalk.errors import InputError
 from longtalk.policies import KeepAll
 from longtalk.service.access import Caller
+from longtalk.service.deletion import delete_conversation, delete_events
 from longtalk.service.errors import ApiError, not_found, quote
 from longtalk.service.http import decode, json_response, read_body
 from longtalk.service.idempotency import Idempotency
@@ -29,7 +30,15 @@ from longtalk.service.openai.client_tools import (
 from longtalk.service.openai.create_response import check_metadata
 from longtalk.service.openai.fields import ENCRYPTED
 from longtalk.service.openai.input_items import check_items
-from longtalk.service.openai.item_pages import find_item, find_items, read_include, read_page, read_page_query
+from longtalk.service.openai.item_pages import (
+    FoundItem,
+    find_item,
+    find_items,
+    mark_deleted,
+    read_include,
+    read_page,
+    read_page_query,
+)
 from longtalk.service.openai.item_references import replace_references
 from longtalk.service.openai.items import Item, drop_id, to_items
 from longtalk.service.service import Service
@@ -106,9 +115,8 @@ async def update(service: Service, caller: Caller, request: Request) -> Response
 async def delete(service: Service, caller: Caller, request: Request) -> Response:
     """Delete a conversation and everything that stems from it."""
     name = request.path_params["id"]
-    found = await call_store(service.store, lambda: service.store.delete(caller.owner, name))
-    if found is None:
-        raise not_found(f"Conversation {quote(name)}")
+    await _find(service, caller, name)
+    await delete_conversation(service, caller.owner, name)
     return json_response({"id": name, "object": "conversation.deleted", "deleted": True})
 
 
@@ -147,18 +155,21 @@ async def add_items(service: Service, caller: Caller, request: Request) -> Respo
 
 async def retrieve_item(service: Service, caller: Caller, request: Request) -> Response:
     """Return one item."""
-    item, _ = await _find_item(service, caller, request, encrypted=ENCRYPTED in read_include(request))
-    return json_response(item)
+    found = await _find_item(service, caller, request, encrypted=ENCRYPTED in read_include(request))
+    return json_response(found.item)
 
 
 async def delete_item(service: Service, caller: Caller, request: Request) -> Response:
     """Erase the content of an item for good, and of everything that may quote it. Return the conversation.
 
-    The entry stays in its place, redacted, so that calls and results still pair.
+    Items of one answer are one entry, and are erased together. The entry stays in its place, redacted, so that calls
+    and results still pair.
     """
     conversation = request.path_params["id"]
-    _, entry = await _find_item(service, caller, request)
-    await service.open_archive(caller.owner).redact(conversation, entry.id)
+    found, store = await _find_item(service, caller, request), service.store
+    await service.open_archive(caller.owner).redact(conversation, found.entry.id)
+    await call_store(store, lambda: mark_deleted(store, caller.owner, conversation, found))
+    await delete_events(service, caller.owner, conversation)
     return json_response(_make_conversation(await _find(service, caller, conversation)))
 
 
@@ -220,12 +231,10 @@ async def _append(
     return added
 
 
-async def _find_item(
-    service: Service, caller: Caller, request: Request, *, encrypted: bool = False
-) -> tuple[Item, Entry]:
+async def _find_item(service: Service, caller: Caller, request: Request, *, encrypted: bool = False) -> FoundItem:
     name, item = request.path_params["id"], request.path_params["item"]
     await _find(service, caller, name)
-    found: tuple[Item, Entry] = await call_store(
+    found: FoundItem = await call_store(
         service.store, lambda: find_item(service.store, caller.owner, name, item, encrypted=encrypted)
     )
     return found

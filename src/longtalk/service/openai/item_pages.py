@@ -5,8 +5,8 @@ A list of the newest items reads the newest turns only, however long the convers
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 import msgspec
@@ -23,6 +23,8 @@ from longtalk.transcript.transcript import Entry
 _WINDOW = 64
 """How many entries are read at a time; later reads are larger."""
 _LARGEST_WINDOW = 4_096
+_DELETED = "deleted_items"
+"""Where the ids of the deleted items of an entry are stored, in its metadata."""
 
 
 class _Turn(NamedTuple):
@@ -32,10 +34,26 @@ class _Turn(NamedTuple):
     forms: Mapping[str, CallForm] | None
     calls: Mapping[str, CallForm]
     """The forms in which the client has sent calls and results."""
+    deleted: Mapping[str, Sequence[str]]
+    """The ids of deleted items, by the entry that they were of."""
+    start: int = 0
+    """The position of the first entry."""
 
     def to_items(self, stop: int | None = None, *, encrypted: bool = False) -> list[Item]:
         forms = {self.entries[0].turn: self.forms}
-        return to_items(self.entries[:stop], forms, encrypted=encrypted, calls=self.calls)
+        return to_items(self.entries[:stop], forms, encrypted=encrypted, calls=self.calls, deleted=self.deleted)
+
+
+class FoundItem(NamedTuple):
+    """An item of a conversation."""
+
+    item: Item
+    entry: Entry
+    """The entry that contains it."""
+    position: int
+    """The position of the entry."""
+    together: tuple[str, ...]
+    """The ids of all items of the entry."""
 
 
 class PageQuery(msgspec.Struct, frozen=True):
@@ -89,8 +107,8 @@ def read_page(store: Store, owner: str, conversation: str, query: PageQuery) -> 
     return _make_page((item for part in (rest, later) for item in part), query)
 
 
-def find_item(store: Store, owner: str, conversation: str, name: str, *, encrypted: bool = False) -> tuple[Item, Entry]:
-    """Return an item of a conversation, and the entry that contains it.
+def find_item(store: Store, owner: str, conversation: str, name: str, *, encrypted: bool = False) -> FoundItem:
+    """Return an item of a conversation.
 
     `encrypted` includes the encrypted reasoning. Raises `ApiError` if the conversation has no such item.
     """
@@ -101,8 +119,17 @@ def find_item(store: Store, owner: str, conversation: str, name: str, *, encrypt
                 # The item belongs to the first entry with which it appears.
                 sizes = range(1, len(turn.entries) + 1)
                 size = next(i for i in sizes if any(each["id"] == name for each in turn.to_items(i)))
-                return item, turn.entries[size - 1]
+                before = {each["id"] for each in turn.to_items(size - 1)}
+                together = tuple(each["id"] for each in turn.to_items(size) if each["id"] not in before)
+                return FoundItem(item, turn.entries[size - 1], turn.start + size - 1, together)
     raise not_found(f"Item {quote(name)}")
+
+
+def mark_deleted(store: Store, owner: str, conversation: str, found: FoundItem) -> None:
+    """Note that an item was deleted, with all items of its entry, so that it is not listed any more."""
+    place = found.position
+    meta = store.metas(owner, conversation, MAIN, place, place + 1).get(place, {})
+    store.describe(owner, conversation, {**meta, _DELETED: list(found.together)}, entry=found.entry.id)
 
 
 def find_items(
@@ -114,7 +141,7 @@ def find_items(
 
 def find_items_of(entries: Iterable[Entry], names: Collection[str]) -> dict[str, Item]:
     """Return those of some items that show these entries, by their ids."""
-    return _pick_items((_Turn(each, None, {}) for each in _split_by_turn(list(entries))), names)
+    return _pick_items((_Turn(each, None, {}, {}) for each in _split_by_turn(list(entries))), names)
 
 
 def _pick_items(turns: Iterable[_Turn], names: Collection[str]) -> dict[str, Item]:
@@ -139,6 +166,7 @@ def _read_turns(
     kept: list[Entry] = []
     forms: dict[str, Mapping[str, CallForm]] = {}
     calls: dict[str, dict[str, CallForm]] = {}
+    deleted: dict[str, dict[str, Sequence[str]]] = {}
     while done < size:
         count = min(window, size - done)
         start = size - done - count if newest_first else done
@@ -149,17 +177,23 @@ def _read_turns(
             name = read[position - start].turn
             if isinstance(meta.get("response"), dict):
                 forms[name] = list_forms(meta["response"].get("tools", ()))
+            if _DELETED in meta:
+                deleted.setdefault(name, {})[read[position - start].id] = meta[_DELETED]
             known = calls.setdefault(name, {})
             # A result names no tool, so its call counts.
             known |= {id_: form for id_, form in read_call_forms(meta).items() if form.name or id_ not in known}
         done, window = done + count, min(2 * window, _LARGEST_WINDOW)
-        groups = _split_by_turn([*read, *kept] if newest_first else [*kept, *read])
+        listed = [*read, *kept] if newest_first else [*kept, *read]
+        first = start if newest_first else start - len(kept)
+        groups = _split_by_turn(listed)
+        placed = list(zip(groups, accumulate(map(len, groups), initial=first), strict=False))
         if newest_first:
-            groups.reverse()
+            placed.reverse()
         # The last turn of a window may go on in the next one.
-        kept = groups.pop() if done < size else []
-        for each in groups:
-            yield _Turn(each, forms.get(each[0].turn), calls.get(each[0].turn, {}))
+        kept = placed.pop()[0] if done < size else []
+        for each, place in placed:
+            name = each[0].turn
+            yield _Turn(each, forms.get(name), calls.get(name, {}), deleted.get(name, {}), place)
 
 
 def _split_by_turn(entries: list[Entry]) -> list[list[Entry]]:

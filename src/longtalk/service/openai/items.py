@@ -185,10 +185,12 @@ def to_items(
     *,
     encrypted: bool = False,
     calls: Mapping[str, CallForm] = MappingProxyType({}),
+    deleted: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> list[Item]:
     """Return all items of a conversation, oldest first. `tools` has the client's functions of each turn, by its id.
 
     `encrypted` includes the encrypted reasoning. `calls` are the forms in which the client has sent calls and results.
+    `deleted` has the ids of the items that were deleted, by the ids of their entries.
     """
     items: list[Item] = []
     start = 0
@@ -199,7 +201,11 @@ def to_items(
         forms, numbers = tools.get(turn), ItemNumbers(turn)
         for i in range(start, stop):
             entry, calls_hidden = entries[i], hidden.get(i, frozenset())
-            if entry.role == "assistant":
+            if entry.id in deleted:
+                for each in deleted[entry.id] if entry.role == "assistant" else ():
+                    # The ids of later items stay.
+                    numbers.skip(each)
+            elif entry.role == "assistant":
                 made = _make_answer(entry, numbers, calls_hidden, forms, encrypted=encrypted, calls=calls)
                 items += [] if _is_sent_back(entries, i) else made
             elif is_correction(entry):

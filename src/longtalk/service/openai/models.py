@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from longtalk.service.access import Caller
+from longtalk.service.errors import not_found
 from longtalk.service.http import json_response
 from longtalk.service.openai.items import Item
 from longtalk.service.service import Service
@@ -20,6 +21,8 @@ async def list_models(service: Service, caller: Caller, _: Request) -> Response:
 async def retrieve(service: Service, caller: Caller, request: Request) -> Response:
     """Return one model."""
     name = request.path_params["id"]
+    if not name:
+        raise not_found("The path '/v1/models/'")
     service.models.find(name, allowed=caller.models)
     return json_response(_make_model(name))
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from longtalk.service.access import Caller
+from longtalk.service.deletion import delete_conversation
 from longtalk.service.errors import ApiError, interrupted, not_found, quote
 from longtalk.service.http import DONE, EventStream, decode, json_response, read_body, read_number
 from longtalk.service.idempotency import Claim, Idempotency, has_answer
@@ -89,8 +90,11 @@ async def retrieve(service: Service, caller: Caller, request: Request) -> Respon
         if after is None:
             raise ApiError(400, "`starting_after` must be a number.", param="starting_after", code="invalid_value")
         obfuscates = query.get("include_obfuscation") == "true"
-        if not await service.runs.has_events(name):
-            stored = await _find_stored(service, caller, found)
+        stored = await find_response(service.store, caller.owner, found)
+        if stored is None and not await service.runs.is_running(name):
+            # Its events may be kept longer than the response, and must not be.
+            raise _unknown(found)
+        if stored is not None and (stored.is_redacted or not await service.runs.has_events(name)):
             dead = await read_interrupted(service, name, stored) is not None
             events = stored.to_events(interrupted=dead, encrypted=stored.is_encrypted or ENCRYPTED in include)
             return EventStream(pad_stream(_replay(events, after), wanted=obfuscates))
@@ -108,21 +112,19 @@ async def retrieve(service: Service, caller: Caller, request: Request) -> Respon
 async def delete(service: Service, caller: Caller, request: Request) -> Response:
     """Delete a response. A chain whose responses are all deleted is deleted whole."""
     found = _parse_id(request)
+    name = RunName(caller.owner, str(found))
     stored = await _find_stored(service, caller, found)
-    await stored.delete(service.store, caller.owner)
+    if stored.turn.status == "running":
+        stored = await _cancel(service, caller, found)
+    if await stored.delete(service.store, caller.owner):
+        await delete_conversation(service, caller.owner, found.conversation)
+    await service.runs.delete_events(name)
     return json_response({"id": str(found), "object": "response", "deleted": True})
 
 
 async def cancel(service: Service, caller: Caller, request: Request) -> Response:
     """End a response that is in progress. What was said is kept."""
-    found = _parse_id(request)
-    name = RunName(caller.owner, str(found))
-    await service.runs.cancel(name)
-    has_ended = await service.runs.wait_for_end(name)
-    stored = await _find_stored(service, caller, found)
-    if has_ended and stored.turn.status == "running":
-        await cancel_dead(service, name, stored)
-        stored = await _find_stored(service, caller, found)
+    stored = await _cancel(service, caller, _parse_id(request))
     return json_response(stored.to_object())
 
 
@@ -133,6 +135,18 @@ async def list_input_items(service: Service, caller: Caller, request: Request) -
 
 
 # Inside
+
+
+async def _cancel(service: Service, caller: Caller, found: ResponseId) -> StoredResponse:
+    """End a response, and return what is stored of it."""
+    name = RunName(caller.owner, str(found))
+    await service.runs.cancel(name)
+    has_ended = await service.runs.wait_for_end(name)
+    stored = await _find_stored(service, caller, found)
+    if has_ended and stored.turn.status == "running":
+        await cancel_dead(service, name, stored)
+        stored = await _find_stored(service, caller, found)
+    return stored
 
 
 async def _wait(run: Run) -> Item:

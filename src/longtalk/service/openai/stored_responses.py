@@ -7,6 +7,7 @@ from itertools import takewhile
 from typing import Any
 
 from longtalk._util.concurrency import call_store
+from longtalk.archive.redaction import is_redacted
 from longtalk.events import PartEnd, ToolCall
 from longtalk.service.errors import ApiError
 from longtalk.service.ids import ResponseId, is_chain
@@ -134,22 +135,24 @@ class StoredResponse:
             item for entry in said if (item := to_input_item(entry, calls)) is not None
         ]
 
-    async def delete(self, store: Store, owner: str) -> None:
-        """Delete the response. Its turn is deleted with its chain, after the last response of the chain."""
+    @property
+    def is_redacted(self) -> bool:
+        """Whether something of the response was erased after its end, which its events may still contain."""
+        return self.turn.status != "running" and any(map(is_redacted, self._entries))
+
+    async def delete(self, store: Store, owner: str) -> bool:
+        """Delete the response. Return True if it was the last one of a chain, which can be deleted with its turns."""
         conversation = self.id.conversation
         meta = {**self._entry_meta, "response": {**self._echo, "model": self._model, _DELETED: True}}
         entry = self._entries[0].id
         await call_store(store, lambda: store.describe(owner, conversation, meta, entry=entry))
-        if is_chain(conversation):
-            await call_store(store, lambda: _delete_empty_chain(store, owner, conversation))
+        return is_chain(conversation) and await call_store(store, lambda: _is_empty(store, owner, conversation))
 
 
-def _delete_empty_chain(store: Store, owner: str, conversation: str) -> None:
-    for keyed in store.keyed_turns(owner, conversation):
-        meta = _read_meta(store, owner, conversation, keyed)
-        if not meta.get("response", {}).get(_DELETED):
-            return
-    store.delete(owner, conversation)
+def _is_empty(store: Store, owner: str, conversation: str) -> bool:
+    """Return True if all responses of a chain were deleted."""
+    metas = (_read_meta(store, owner, conversation, keyed) for keyed in store.keyed_turns(owner, conversation))
+    return all(meta.get("response", {}).get(_DELETED) for meta in metas)
 
 
 def _read_meta(store: Store, owner: str, conversation: str, keyed: KeyedTurn) -> dict[str, Any]:

@@ -114,6 +114,10 @@ class InMemoryStorage(Storage):
             self._changed.clear()
             return changed
 
+    def delete_log(self, run: str) -> bool:
+        with self._condition:
+            return self._logs.pop(run, None) is not None
+
     def purge(self, now: int, *, logs_before: int) -> int:
         with self._condition:
             old = [name for name, kept in self._documents.items() if kept.expires is not None and kept.expires < now]

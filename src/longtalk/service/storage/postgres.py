@@ -171,6 +171,10 @@ class PostgresStorage(PollingStorage):
 
     # Upkeep
 
+    def delete_log(self, run: str) -> bool:
+        statement = f"DELETE FROM {self._schema}.service_events WHERE run = %s RETURNING id"  # noqa: S608
+        return bool(self._query(statement, encode_name(run)))
+
     def purge(self, now: int, *, logs_before: int) -> int:
         return int(self._call("purge", now, logs_before))
 

@@ -15,7 +15,7 @@ Methods are synchronous, may be called from any thread, and each is one transact
 blocks, and only one thread per process calls it.
 
 If the connection to a server is lost, the call is repeated. What was done is recognized, with one exception: `delete`
-may return False although the lost call has deleted the document.
+and `delete_log` may return False although the lost call has deleted it.
 """
 
 from __future__ import annotations
@@ -121,6 +121,10 @@ class Storage(Protocol):
         ...
 
     # Upkeep
+
+    def delete_log(self, run: str) -> bool:
+        """Delete the event log of a run. Return False if there is none."""
+        ...
 
     def purge(self, now: int, *, logs_before: int) -> int:
         """Delete documents that expired before `now` and logs whose last append was before `logs_before`.

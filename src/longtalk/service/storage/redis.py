@@ -186,6 +186,10 @@ class RedisStorage(PollingStorage):
 
     # Upkeep
 
+    def delete_log(self, run: str) -> bool:
+        name = encode_name(run)
+        return bool(self._change(Command(DROP, [name, "inf"], self._get_log_keys(name))))
+
     def purge(self, now: int, *, logs_before: int) -> int:
         count = 0
         for kind in self._client.read(Command("SMEMBERS", (), [self._kinds_key]))[0]:

@@ -75,6 +75,7 @@ _VERSION = "SELECT value FROM settings WHERE name = 'service'"
 _LIVE = "(expires IS NULL OR expires > ?)"
 _DELETE = f"DELETE FROM service_documents WHERE kind = ? AND key = ? AND version = coalesce(?, version) AND {_LIVE}"  # noqa: S608
 _APPEND = "INSERT INTO service_events (run, first, count, ended, at, data) VALUES (?, ?, ?, ?, ?, ?)"
+_DELETE_LOG = "DELETE FROM service_events WHERE run = ?"
 _END = "SELECT first + count, ended, at FROM service_events WHERE run = ? ORDER BY first DESC, id DESC LIMIT 1"
 _BATCHES = """
 SELECT first, data FROM service_events WHERE run = ?1 AND first <= ?3 AND first >= coalesce(
@@ -199,13 +200,22 @@ class SQLiteStorage(PollingStorage):
 
     # Upkeep
 
+    def delete_log(self, run: str) -> bool:
+        def work(db: Database) -> bool:
+            db.execute(_DELETE_LOG, (encode_name(run),))
+            if is_deleted := db.changes() > 0:
+                note_pending_purge(db)
+            return is_deleted
+
+        return self._file.write(work)
+
     def purge(self, now: int, *, logs_before: int) -> int:
         def work(db: Database) -> int:
             db.execute("DELETE FROM service_documents WHERE expires < ?", (now,))
             count = db.changes()
             for (run,) in db.execute(_OLD_RUNS, (logs_before,)).fetchall():
                 if db.execute(_END, (run,)).fetchone()[2] < logs_before:
-                    db.execute("DELETE FROM service_events WHERE run = ?", (run,))
+                    db.execute(_DELETE_LOG, (run,))
                     count += 1
             if count:
                 note_pending_purge(db)
