@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import re
 import socket
@@ -13,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from longtalk.service.app import create_app
+from longtalk.service.app import ENDPOINTS, create_app
 from longtalk.service.settings import Settings
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import AsyncScripted
@@ -257,6 +258,27 @@ _ODD_BODIES: list[Any] = [
     '{"model": "m", "input": "x", "input": 7}',
     '{"model": "m", "input": "\x00"}',
 ]
+
+
+_NO_JSON = {
+    "deep lists": b'{"input":' + b"[" * 100_000,
+    "deep objects": b'{"a":' * 20_000 + b"1" + b"}" * 20_000,
+    "deep in raw JSON": b'{"model":"m","input":"x","metadata":{"a":' + b"[" * 5_000 + b"]" * 5_000 + b"}}",
+    "no UTF-8": b'{"model":"m","input":"\xff\xfe"}',
+    "no UTF-8 in a key": b'{"\xc3":1}',
+    "UTF-16": '{"model":"m","input":"x"}'.encode("utf-16"),
+    "zeros": b"\0" * 1_000,
+    "compressed": gzip.compress(b'{"model":"m","input":"x"}'),
+}
+_READ_BODIES = [(method, path) for method, path, _ in ENDPOINTS if method in ("POST", "PUT", "PATCH")]
+
+
+@pytest.mark.parametrize("kind", _NO_JSON)
+def test_what_is_no_json_is_refused_by_every_route(served: Served, kind: str) -> None:
+    for method, path in _READ_BODIES:
+        answer = _CLIENT.request(method, served.url + re.sub(r"\{\w+\}", "x", path), content=_NO_JSON[kind])
+        assert answer.status_code in (400, 404), (method, path, answer.text)
+        assert answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("body", _ODD_BODIES, ids=range(len(_ODD_BODIES)))

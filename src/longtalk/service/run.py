@@ -12,6 +12,9 @@ from longtalk.service.holds import Hold
 from longtalk.transcript.transcript import new_id
 from longtalk.turn.stream import AsyncStream
 
+MOST_AT_ONCE = 200
+"""How many events a follower gets at once. What a client does not read is kept for it alone."""
+
 
 class RunName(NamedTuple):
     """The name of a run: its owner, and an id that the owner's clients know."""
@@ -121,7 +124,7 @@ class Run:
         """Yield the events after the one with the number `after`, until the end; see `Runs.follow`."""
         while True:
             while after + 1 < (count := len(self.events) if self._shows_all else self.stored):
-                new = self.events[after + 1 : count]
+                new = self.events[after + 1 : min(count, after + 1 + MOST_AT_ONCE)]
                 yield after + 1, new
                 after += len(new)
             if self.ended:

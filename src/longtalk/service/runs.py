@@ -21,7 +21,7 @@ from longtalk.service.claims import Claims
 from longtalk.service.errors import ApiError, interrupted
 from longtalk.service.event_writer import PARKED, EventWriter
 from longtalk.service.holds import LIFETIME, Hold, take_hold
-from longtalk.service.run import Run, RunName
+from longtalk.service.run import MOST_AT_ONCE, Run, RunName
 from longtalk.service.storage.protocol import Storage
 from longtalk.service.watcher import POLL_SECONDS, Watcher
 from longtalk.transcript.transcript import now
@@ -342,7 +342,7 @@ class Runs:
                 changed.clear()
                 # The order matters: a run that ends in between has stored all its events.
                 info = await self._claims.find(name)
-                page = await call_store(self._storage, partial(self._storage.read, log, after))
+                page = await call_store(self._storage, partial(self._storage.read, log, after, MOST_AT_ONCE))
                 if page is not None and page.events:
                     yield after + 1, list(page.events)
                     after += len(page.events)
