@@ -44,6 +44,7 @@ $(VENV)/run-ready: pyproject.toml constraints.txt
 	@echo "Making a Python environment in $(VENV)"; $(call patiently,$(PYTHON) -m venv $(VENV))
 	$(call install,pip,--upgrade pip)
 	$(call install,Longtalk and what it needs (about 120 MB),--editable '.[cli$(comma)local$(comma)recall$(comma)seal$(comma)serve$(comma)tokens]')
+	@echo "Compiling Longtalk"; $(call patiently,$(BIN)/python -m compileall -q src/longtalk)
 	@touch $@
 
 # What testing needs besides.

@@ -1,4 +1,4 @@
-"""Check that a local model can run before a chat starts, and ask on a terminal before a large download."""
+"""Have a local model ready before a conversation starts, and ask on a terminal before a large download."""
 
 from __future__ import annotations
 
@@ -7,49 +7,57 @@ import sys
 from longtalk.cli.output import print_note
 from longtalk.cli.tty import read_lines
 from longtalk.errors import InputError
+from longtalk.providers.local.catalog import MODELS, LocalModel, find_model, record_default
+
+_SMALLEST = MODELS["135m"]
 
 
-def check_local_model(model: str) -> None:
-    """Raise `InputError` if a local model is chosen but not available, so that the chat fails before it starts.
+def prepare_model(model: str) -> str:
+    """Return a model's name; for `local`, that of the model that it means.
 
-    On a terminal, ask before a large download.
+    If it is a local model, its weights are downloaded, or `InputError` is raised, before a conversation starts.
     """
-    name, _, path = model.partition(":")
-    if name == "local":
-        from longtalk.providers.local.catalog import find_model
-        from longtalk.providers.local.engine import require_extra
-        from longtalk.providers.local.weights import find_weights
+    provider, _, name = model.partition(":")
+    if provider != "local":
+        return model
+    from longtalk.providers.local.engine import require_extra
+    from longtalk.providers.local.weights import find_missing, find_weights, provide
 
-        require_extra()
-        if find_model(path) is None:
-            find_weights(path)
-        else:
-            _confirm_download(path)
+    require_extra()
+    built_in = find_model(name)
+    if built_in is None:
+        find_weights(name)
+        return model
+    if find_missing(name) is not None and sys.stdin.isatty() and sys.stderr.isatty():
+        built_in = _confirm_download(built_in, is_default=not name)
+    try:
+        return f"local:{provide(built_in, is_default=not name).name}"
+    except KeyboardInterrupt:
+        print_note("(The download was stopped. It goes on the next time.)")
+        raise
 
 
-def _confirm_download(name: str) -> None:
-    """Ask on a terminal whether the weights of a built-in model are to be downloaded, unless they are there."""
-    from longtalk.providers.local.catalog import MODELS, record_default
-    from longtalk.providers.local.weights import find_missing
-
-    missing = find_missing(name)
-    if missing is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return
-    small = MODELS["135m"]
-    if missing.name == small.name:
-        return
+def _confirm_download(model: LocalModel, *, is_default: bool) -> LocalModel:
+    """Ask whether a model is to be downloaded, and return it, or the smallest one if that is chosen instead."""
+    if model is _SMALLEST:
+        return model
     import click
 
-    print_note(f"{missing.title}, the model of this machine, has to be downloaded once: {missing.size / 1e6:,.0f} MB.")
-    choice = click.Choice(["y", "s", "n"])
-    question = (
-        f"Download it (y), take {small.title} ({small.size / 1e6:.0f} MB, but it mixes things up) (s), or stop (n)?"
-    )
+    what = ", the model of this machine," if is_default else ""
+    print_note(f"{model.title}{what} has to be downloaded once: {model.size / 1e6:,.0f} MB.")
+    size = f"{_SMALLEST.size / 1e6:.0f} MB"
+    smaller = f", take {_SMALLEST.title} ({size}, but it mixes things up) (s)," if is_default else ""
     with read_lines():
-        answer = click.prompt(question, type=choice, default="y", show_choices=False, err=True)
+        answer = click.prompt(
+            f"Download it (y){smaller} or stop (n)?",
+            type=click.Choice(["y", "s", "n"] if is_default else ["y", "n"]),
+            default="y",
+            show_choices=False,
+            err=True,
+        )
     if answer == "n":
-        raise SystemExit(0)
+        raise InputError("Nothing was downloaded. Choose another model with -m, such as ollama:llama3.2 or local:135m.")
     if answer == "s":
-        if name:
-            raise InputError(f"Use -m local:{small.name} for {small.title}.")
-        record_default(small.name)
+        record_default(_SMALLEST.name)
+        return _SMALLEST
+    return model

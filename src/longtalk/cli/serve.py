@@ -9,9 +9,10 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from longtalk.cli.output import print_note
+from longtalk.cli.local_model import prepare_model
+from longtalk.cli.output import print_error, print_note
 from longtalk.errors import InputError, MissingExtra
-from longtalk.service.settings import Settings, load_settings
+from longtalk.service.settings import ModelSettings, Settings, load_settings
 
 _SETTINGS = "LONGTALK_SERVE_SETTINGS"
 """The variable that passes the settings to worker processes."""
@@ -51,6 +52,8 @@ def run(
     if check:
         print_note("The settings can be used: the store opens, and the models are known.")
         return
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        _prepare_default(loaded)
     import msgspec
 
     os.environ[_SETTINGS] = msgspec.json.encode(loaded).decode()
@@ -81,6 +84,16 @@ def run(
                 server.run(sockets=[listener])
     if loaded.workers == 1 and not server.started:
         raise InputError("The service could not start. The lines above say why.")
+
+
+def _prepare_default(settings: Settings) -> None:
+    """Download the weights of the default model if it is a local one, so that the first message need not wait."""
+    default = settings.models.get(settings.default_model, ModelSettings(settings.default_model))
+    try:
+        prepare_model(default.model)
+    except InputError as problem:
+        # Other models can be used meanwhile.
+        print_error(problem)
 
 
 def _listen(host: str, port: int) -> socket.socket:

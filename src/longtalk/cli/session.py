@@ -18,14 +18,13 @@ from longtalk._sync.archive.archive import Archive
 from longtalk._sync.conversation.conversation import Conversation
 from longtalk._sync.providers.factory import connect
 from longtalk.branches.settings import Settings
-from longtalk.cli.local_model import check_local_model
+from longtalk.cli.local_model import prepare_model
 from longtalk.cli.output import escape_line, print_note
 from longtalk.cli.store import choose_branch, describe_location, find_conversation, open_archive
 from longtalk.errors import InputError, NotFound
 from longtalk.policies import KeepAll, Policy
 from longtalk.policies.notation import parse_policy
 from longtalk.providers.base import Provider
-from longtalk.providers.local.catalog import choose_default
 from longtalk.service.settings import ModelSettings, load_credentials, load_settings
 from longtalk.service.settings import Settings as ServiceSettings
 from longtalk.stores.base import MAIN, Commit, HeadMoved
@@ -78,7 +77,8 @@ def open_session(
         settings = load_settings()
         choices = Choices(model, base_url, policy, system)
         if model is not None:
-            check_local_model(find_model_settings(settings, model).model)
+            # Before the store is opened, which would be made.
+            prepare_model(find_model_settings(settings, model).model)
         archive = stack.enter_context(open_archive(store, owner, make=True, in_memory=in_memory))
         held = None if new else _find_settings(archive, id, branch)
         resolved = _resolve(settings, choices, held)
@@ -134,10 +134,9 @@ def _connect(held: Held, before: Settings | None = None) -> tuple[Provider, Mapp
 
     These are the options of the last turn if the same model answered.
     """
-    check_local_model(held.model)
     api_key = load_credentials().get(held.model.partition(":")[0])
-    # Name the model that `local` means, so that the conversation goes on with it and lists can be filtered by it.
-    model = f"local:{choose_default()}" if held.model == "local" else held.model
+    # This names the model that `local` means, so that the conversation goes on with it and lists can be filtered by it.
+    model = prepare_model(held.model)
     provider = connect(model, base_url=held.base_url, api_key=api_key)
     return provider, before.options if before is not None and before.model == provider.label else held.options
 

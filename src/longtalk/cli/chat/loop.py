@@ -112,7 +112,7 @@ def _open_screen(session: ChatSession, *, lines: bool) -> Screen:
 def _greet(chat: Chat, store: str | None) -> None:
     session = chat.session
     if session.is_default_model:
-        print_note(_describe_local_model())
+        print_note(_describe_local_model(session.provider.label.partition(":")[2]))
     verb = "Starting" if session.is_new else "Continuing"
     location = describe_location(store)
     print_note(f"{verb} conversation {escape_line(session.id)} in {location}. /help lists commands, /exit leaves.")
@@ -122,10 +122,10 @@ def _greet(chat: Chat, store: str | None) -> None:
         print_note(UNANSWERED)
 
 
-def _describe_local_model() -> str:
+def _describe_local_model(name: str) -> str:
     """Return what a newcomer should know about the model that answers without any choice."""
-    from longtalk.providers.local.catalog import MODELS, choose_default
+    from longtalk.providers.local.catalog import MODELS
 
-    model = MODELS[choose_default()]
+    model = MODELS[name]
     size = "very small" if model.name == "135m" else "small"
     return f"Talking to {model.title} on this machine. It needs no key, but it is {size}. {_BETTER}"

