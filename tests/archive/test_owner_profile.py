@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from longtalk import AsyncArchive, AsyncChat, AsyncConversation, InputError, Memory, Recall
+from longtalk._util.checks import PROFILE_ID
 from longtalk.archive.profile_reading import change_privacy
 from longtalk.memory import Field, Profile, Schema
-from longtalk.memory.profile.lines import HEADING, PROFILE_ID
+from longtalk.memory.profile.lines import HEADING
 from longtalk.policies import KeepAll
 from longtalk.policies.base import fingerprint_policy
 from longtalk.policies.encoding import decode_policy, encode_policy
@@ -157,6 +158,29 @@ async def test_a_field_with_one_text_keeps_the_newest(store: Store) -> None:
     await profile.add("name", "Ada")
     await profile.add("name", "Ada L.")
     assert [line.text for line in await profile.lines()] == ["Ada L."]
+
+
+async def test_a_line_is_sent_however_many_conversations_follow(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longtalk.archive.profile_reading.MAX_CONVERSATIONS", 3)
+    archive, first = AsyncArchive(store, owner="ada"), await learn(store)
+    for number in range(6):
+        later = talk(store, f"later {number}")
+        await later.send("Hello")
+        assert last_lines(later) == ["about: a violinist"]
+    # The oldest conversation states another line, and others hide that it has changed.
+    await first.profile.replace((await first.profile.lines())[0].id, "a cellist")
+    await learn(store, card='{"+prefers":["short answers"]}')
+    for number in range(6, 10):
+        await talk(store, f"later {number}", policy=KeepAll()).send("Hello")
+    last = talk(store, "last")
+    await last.send("Hello")
+    assert last_lines(last) == ["about: a cellist", "prefers: short answers"]
+    await archive.delete("later 0")
+    assert [line.text for line in await archive.profile().lines()] == ["a cellist", "short answers"]
+    await archive.delete("a")
+    await last.send("And now?")
+    assert last_lines(last) == []
+    assert '"a"' not in json.dumps(store.info("ada", PROFILE_ID).meta)  # type: ignore[union-attr]
 
 
 async def test_a_private_conversation_neither_contributes_nor_draws(store: Store) -> None:

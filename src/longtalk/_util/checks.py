@@ -6,6 +6,16 @@ from collections.abc import Mapping
 
 from longtalk.errors import InputError
 
+PROFILE_ID = "longtalk:profile"
+"""The id of the conversation without messages that keeps what the app has changed in the profile of its owner."""
+
+
+def check_id(value: object) -> None:
+    """Raise `InputError` unless a conversation can have this id."""
+    check_name(value, "id")
+    if value == PROFILE_ID:
+        raise InputError(f"The id {value!r} is taken by the owner's profile: choose another.")
+
 
 def check_meta(value: object) -> None:
     """Raise `InputError` unless the value is a mapping with string keys, as an app's metadata must be."""

@@ -7,9 +7,10 @@ from functools import cache
 
 import msgspec
 
+from longtalk._util.checks import PROFILE_ID
 from longtalk.memory.brief import app_lines
 from longtalk.memory.brief.lines import clean_line, shorten
-from longtalk.memory.profile.lines import PROFILE_ID, is_private
+from longtalk.memory.profile.lines import is_private
 from longtalk.memory.recall.config import Recalled
 from longtalk.memory.recall.index import RecallIndex
 from longtalk.memory.recall.owner import FIRST_OTHER, Part, index_conversations, list_words

@@ -2,10 +2,11 @@
 
 What the app has changed is the metadata of a conversation without messages, whose id is `PROFILE_ID`: so every store
 keeps it with the owner's other data, replaces it as a whole, and writes it only if no other process has changed it in
-the meantime. Exports and copies include that conversation; deleting it deletes what the app has changed.
+the meantime. Copies of all conversations include it; deleting it deletes what the app has changed.
 
-A turn looks at the `MAX_CONVERSATIONS` conversations of the owner that were changed last. It reads only those that have
-changed since this process last read them, and checks that those whose lines it sends have not changed.
+A turn looks at the `MAX_CONVERSATIONS` conversations of the owner that were changed last. Those that state lines are
+noted in the owner's record, so that they are found however many conversations follow. A turn reads only what has
+changed since this process last read it, and checks that a source of each line that it sends has not changed.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
 
+from longtalk._util.checks import PROFILE_ID
 from longtalk.errors import NotFound
 from longtalk.memory.brief.record import KIND as BRIEF
 from longtalk.memory.brief.record import BriefRecord
 from longtalk.memory.profile.config import Profile
 from longtalk.memory.profile.lines import (
-    PROFILE_ID,
     Contribution,
     OwnerRecord,
     ProfileLine,
@@ -40,7 +41,9 @@ from longtalk.transcript.standing import read_record
 from longtalk.transcript.transcript import now
 
 MAX_CONVERSATIONS = 200
-"""The maximum number of conversations that contribute to a profile: those that were changed last."""
+"""The number of conversations, those that were changed last, in which a turn looks for lines that are new."""
+MAX_SOURCES = 1_000
+"""The maximum number of conversations that contribute to a profile: those that have begun to do so last."""
 _MAX_BRANCHES = 16
 """The maximum number of branches of a conversation that contribute, those that were changed last."""
 _MAX_OWNERS = 64
@@ -55,6 +58,9 @@ class _Known(NamedTuple):
     branches: tuple[str, ...]
     revisions: tuple[tuple[str, int], ...]
     contributions: tuple[Contribution, ...]
+
+
+_NOTHING = _Known(0, (), (), ())
 
 
 class _Cache:
@@ -81,37 +87,28 @@ _caches: WeakKeyDictionary[Store, _Cache] = WeakKeyDictionary()
 
 def read_profile_lines(store: Store, owner: str) -> list[ProfileLine]:
     """Return all lines of an owner's profile, oldest first."""
-    infos = store.conversations(owner, limit=MAX_CONVERSATIONS)
-    found = [each for info in infos for each in _read_conversation(store, owner, info).contributions]
-    return merge_lines(found, read_owner_record(store, owner))
+    known, _, app = _read_known(store, owner, {})
+    return _merge(known, app)
 
 
 def read_turn_profile(store: Store, owner: str, conversation: str, config: Profile, counter: Counter) -> TurnProfile:
     """Return the lines of an owner's profile that a turn of this conversation sends."""
     cache = _caches.setdefault(store, _Cache())
-    infos = {info.id: info for info in store.conversations(owner, limit=MAX_CONVERSATIONS)}
-    app = _read_meta(infos[PROFILE_ID]) if PROFILE_ID in infos else read_owner_record(store, owner)
-    before, fresh = cache.get(owner), set()
-    known: dict[str, _Known] = {}
-    for name, info in infos.items():
-        old = before.get(name)
-        if old is None or (old.updated, old.branches) != (info.updated, info.branches):
-            old = _read_conversation(store, owner, info)
-            fresh.add(name)
-        known[name] = old
+    known, fresh, app = _read_known(store, owner, cache.get(owner))
     while True:
-        found = [each for old in known.values() for each in old.contributions]
-        lines = merge_lines(found, app)
+        lines = _merge(known, app)
         profile = fit_profile(lines, config, counter, conversation)
         sent = {line.id for line in profile.lines}
-        sources = {source.conversation for line in lines if line.id in sent for source in line.sources}
+        # One source is enough: a line stays while any conversation states it.
+        sources = {line.sources[0].conversation for line in lines if line.id in sent and line.sources}
         stale = [name for name in sources - fresh if known[name].revisions != _list_revisions(store, owner, name)]
         if not stale:
             cache.put(owner, known)
             return profile
         for name in stale:
             # A redaction changes no time.
-            known[name] = _read_conversation(store, owner, infos[name])
+            info = store.info(owner, name)
+            known[name] = _NOTHING if info is None else _read_conversation(store, owner, info)
         fresh.update(stale)
 
 
@@ -137,17 +134,23 @@ def change_owner_record(store: Store, owner: str, change: Callable[[OwnerRecord]
             return
 
 
-def forget_sources(store: Store, owner: str) -> None:
-    """Remove the app's texts for lines that no conversation states any more."""
-    if read_owner_record(store, owner).edits:
-        stated = {line.id for line in read_profile_lines(store, owner)}
+def forget_source(store: Store, owner: str, conversation: str) -> None:
+    """Remove what the owner's record has of a conversation that was deleted or has lost entries.
 
-        def change(record: OwnerRecord) -> OwnerRecord:
-            return msgspec.structs.replace(
-                record, edits={line: text for line, text in record.edits.items() if line in stated}
-            )
+    These are its id, and the app's texts for lines that no conversation states any more.
+    """
+    before = read_owner_record(store, owner)
+    is_gone = conversation in before.sources and store.info(owner, conversation) is None
+    if not is_gone and not before.edits:
+        return
+    stated = {line.id for line in read_profile_lines(store, owner)} if before.edits else set()
 
-        change_owner_record(store, owner, change)
+    def change(record: OwnerRecord) -> OwnerRecord:
+        sources = tuple(name for name in record.sources if name != conversation) if is_gone else record.sources
+        edits = {line: text for line, text in record.edits.items() if line in stated or line not in before.edits}
+        return msgspec.structs.replace(record, edits=edits, sources=sources)
+
+    change_owner_record(store, owner, change)
 
 
 def read_privacy(store: Store, owner: str, conversation: str) -> bool:
@@ -179,6 +182,58 @@ def change_privacy(store: Store, owner: str, conversation: str, *, private: bool
             commit = Commit(branch=name, expect=head.revision, records=(record,), lease=head.lease, at=now())
             with contextlib.suppress(HeadMoved):
                 store.write(owner, conversation, commit)
+
+
+def _read_known(
+    store: Store, owner: str, before: Mapping[str, _Known]
+) -> tuple[dict[str, _Known], set[str], OwnerRecord]:
+    """Return what each conversation of an owner contributes, which of them were read, and what the app has changed.
+
+    `before` is what was known so far. Conversations that have not changed since then are not read again.
+    """
+    infos = store.conversations(owner, limit=MAX_CONVERSATIONS)
+    app = next((_read_meta(info) for info in infos if info.id == PROFILE_ID), None) or read_owner_record(store, owner)
+    known: dict[str, _Known] = {}
+    fresh = set[str]()
+
+    def read(info: ConversationInfo | None) -> None:
+        if info is not None:
+            known[info.id] = _read_conversation(store, owner, info)
+            fresh.add(info.id)
+
+    for info in infos:
+        old = before.get(info.id)
+        if old is not None and (old.updated, old.branches) == (info.updated, info.branches):
+            known[info.id] = old
+        else:
+            read(info)
+    if len(infos) == MAX_CONVERSATIONS:
+        # If even the last of the list is new, others may have changed that are not in it.
+        is_missed = infos[-1].updated > max((old.updated for old in before.values()), default=0)
+        for name in app.sources:
+            if name not in known and name in before and not is_missed:
+                known[name] = before[name]
+            elif name not in known:
+                read(store.info(owner, name))
+    _note_sources(store, owner, known, app)
+    return known, fresh, app
+
+
+def _note_sources(store: Store, owner: str, known: Mapping[str, _Known], app: OwnerRecord) -> None:
+    """Note in the owner's record which conversations contribute, if it does not say so yet."""
+    # The last one of the list was changed first.
+    new = [name for name, each in reversed(list(known.items())) if each.contributions and name not in app.sources]
+
+    def change(record: OwnerRecord) -> OwnerRecord:
+        sources = dict.fromkeys((*record.sources, *new))
+        return msgspec.structs.replace(record, sources=tuple(sources)[-MAX_SOURCES:])
+
+    if new:
+        change_owner_record(store, owner, change)
+
+
+def _merge(known: Mapping[str, _Known], app: OwnerRecord) -> list[ProfileLine]:
+    return merge_lines([each for old in known.values() for each in old.contributions], app)
 
 
 def _read_meta(info: ConversationInfo) -> OwnerRecord:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Unpack
 
 import msgspec
 
-from longtalk._util.checks import check_meta, check_name
+from longtalk._util.checks import check_id, check_meta, check_name
 from longtalk._util.concurrency import Jobs
 from longtalk.archive.archive import AsyncArchive
 from longtalk.branches.append import append_turns
@@ -32,7 +32,7 @@ from longtalk.branches.operations import (
 from longtalk.branches.turn_writer import AsyncTurnWriter
 from longtalk.conversation.brief import AsyncTalkBrief
 from longtalk.conversation.marks import AsyncMarks
-from longtalk.conversation.privacy import AsyncPrivacy, check_privacy
+from longtalk.conversation.privacy import AsyncPrivacy, check_private
 from longtalk.conversation.reading import AsyncReading
 from longtalk.conversation.remembered import AsyncRemembered
 from longtalk.conversation.replay import replay_turn
@@ -99,9 +99,10 @@ class AsyncConversation(AsyncMarks, AsyncPrivacy, AsyncRemembered, AsyncReading)
         on_event: OnEvent | None = None,
         keep_preamble: bool = True,
     ) -> None:
-        check_name(id, "id")
+        check_id(id)
         check_name(branch, "branch")
-        check_privacy(id, private)
+        if private is not None:
+            check_private(private)
         self._archive = AsyncArchive(store, owner=owner)
         self._engine = AsyncEngine(
             model,

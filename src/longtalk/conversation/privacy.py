@@ -7,7 +7,7 @@ from longtalk.archive.owner_profile import AsyncOwnerProfile
 from longtalk.archive.profile_reading import change_privacy, read_privacy, read_turn_profile
 from longtalk.branches.branch import AsyncBranch
 from longtalk.errors import InputError
-from longtalk.memory.profile.lines import PROFILE_ID, is_private, make_private_record, with_turn_profile
+from longtalk.memory.profile.lines import is_private, make_private_record, with_turn_profile
 from longtalk.policies.base import get_profile
 from longtalk.transcript.transcript import Transcript, now
 from longtalk.turn.engine import AsyncEngine
@@ -38,7 +38,7 @@ class AsyncPrivacy:
 
     async def set_private(self, private: bool = True) -> None:
         """Make the conversation private, or end that. What it has added to the owner's profile is no longer there."""
-        _check_private(private)
+        check_private(private)
         create = self._stored.create
         await self._stored.call(
             lambda *whose: change_privacy(self._stored.store, *whose, private=private, create=create)
@@ -72,14 +72,7 @@ class AsyncPrivacy:
         return transcript.with_records((*transcript.records, make_private_record(now(), private=True)))
 
 
-def _check_private(private: object) -> None:
+def check_private(private: object) -> None:
+    """Raise `InputError` unless the value is True or False."""
     if not isinstance(private, bool):
         raise InputError(f"`private` must be True or False, not {private!r}.")
-
-
-def check_privacy(id: str, private: object) -> None:  # noqa: A002
-    """Raise `InputError` if a conversation can't have this id, or unless `private` is True, False or None."""
-    if id == PROFILE_ID:
-        raise InputError(f"The id {id!r} is taken by the owner's profile: choose another.")
-    if private is not None:
-        _check_private(private)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from longtalk._util.checks import PROFILE_ID
 from longtalk._util.concurrency import call_store
 from longtalk.archive.archive import AsyncArchive
-from longtalk.memory.profile.lines import PROFILE_ID
 from longtalk.service.access import OWNER
 from longtalk.service.ids import is_chain
 from longtalk.service.settings import RetentionSettings

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from longtalk._util.checks import check_name
+from longtalk._util.checks import check_id
 from longtalk.errors import InputError
 from longtalk.stores.base import HeadMoved, Store
 from longtalk.transfer.conversation_export import BranchPart, ConversationExport
@@ -113,7 +113,7 @@ def import_exports(
     there = {name for name in names if store.info(owner, name) is not None and not is_incomplete(store, owner, name)}
     news = [to_snapshot(export) for export in exports]
     for new in news:
-        check_name(new.id, "id")
+        check_id(new.id)
         if new.id in there and not _is_same(store, owner, new):
             raise InputError(
                 f"The store already has a different conversation with the id {new.id!r}. Choose another id, or "
@@ -172,7 +172,7 @@ def import_each(
 
 def _import_parsed(store: Store, owner: str, parsed: ParsedConversation, *, dry_run: bool) -> ImportedConversation:
     try:
-        check_name(parsed.export.id, "id")
+        check_id(parsed.export.id)
         check_calls(parsed.export)
         return import_one(store, owner, to_snapshot(parsed.export), dry_run=dry_run)
     except (InputError, HeadMoved) as problem:

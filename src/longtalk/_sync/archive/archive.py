@@ -15,18 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from longtalk._util.checks import check_meta
+from longtalk._util.checks import PROFILE_ID, check_meta
 from longtalk._sync._util.concurrency import call_store, run_in_thread
 from longtalk.archive.history import parse_terms
 from longtalk._sync.archive.owner_profile import OwnerProfile
-from longtalk.archive.profile_reading import change_privacy, forget_sources, read_privacy
+from longtalk.archive.profile_reading import change_privacy, forget_source, read_privacy
 from longtalk._sync.archive.reading import ArchiveReading, not_found_error
 from longtalk.archive.redaction import REDACTED, replace_content
 from longtalk._sync.branches.branch import Branch
 from longtalk.branches.expire import expire
 from longtalk.errors import CorruptStore, InputError, NotFound
 from longtalk.memory.profile.config import Profile
-from longtalk.memory.profile.lines import PROFILE_ID
 from longtalk.stores.base import MAIN, ConversationInfo, DeletionReceipt, SearchHit, Store
 from longtalk.stores.checks import check_parents
 from longtalk.transcript.manifest import read_manifest as read_manifest
@@ -316,19 +315,19 @@ class Archive(ArchiveReading):
         for branch, held in settings.items():
             stored = Branch(self.store, self.owner, conversation, branch, KeepAll())
             call_store(self.store, partial(stored.attach, partial(strip_settings, stored=held)))
-        call_store(self.store, lambda: forget_sources(self.store, self.owner))
+        call_store(self.store, lambda: forget_source(self.store, self.owner, conversation))
 
     def delete(self, conversation: str) -> DeletionReceipt:
         """Delete a conversation and all data derived from it, and return a receipt that counts what was deleted."""
         receipt: DeletionReceipt | None = self._call(self.store.delete, conversation)
         if receipt is None:
             raise not_found_error(conversation)
-        call_store(self.store, lambda: forget_sources(self.store, self.owner))
+        call_store(self.store, lambda: forget_source(self.store, self.owner, conversation))
         return receipt
 
     def expire(self, conversation: str, *, before: int) -> DeletionReceipt | None:
         """Delete a conversation, unless it was changed at or after `before` (ms since 1970) or a turn is running."""
         receipt: DeletionReceipt | None = self._call(partial(expire, self.store), conversation, before)
         if receipt is not None:
-            call_store(self.store, lambda: forget_sources(self.store, self.owner))
+            call_store(self.store, lambda: forget_source(self.store, self.owner, conversation))
         return receipt

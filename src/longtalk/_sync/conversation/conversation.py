@@ -14,7 +14,7 @@ from typing import Any, Literal, Unpack
 
 import msgspec
 
-from longtalk._util.checks import check_meta, check_name
+from longtalk._util.checks import check_id, check_meta, check_name
 from longtalk._sync._util.concurrency import Jobs
 from longtalk._sync.archive.archive import Archive
 from longtalk._sync.branches.append import append_turns
@@ -33,7 +33,7 @@ from longtalk._sync.branches.operations import (
 from longtalk._sync.branches.turn_writer import TurnWriter
 from longtalk._sync.conversation.brief import TalkBrief
 from longtalk._sync.conversation.marks import Marks
-from longtalk._sync.conversation.privacy import Privacy, check_privacy
+from longtalk._sync.conversation.privacy import Privacy, check_private
 from longtalk._sync.conversation.reading import Reading
 from longtalk._sync.conversation.remembered import Remembered
 from longtalk._sync.conversation.replay import replay_turn
@@ -100,9 +100,10 @@ class Conversation(Marks, Privacy, Remembered, Reading):
         on_event: OnEvent | None = None,
         keep_preamble: bool = True,
     ) -> None:
-        check_name(id, "id")
+        check_id(id)
         check_name(branch, "branch")
-        check_privacy(id, private)
+        if private is not None:
+            check_private(private)
         self._archive = Archive(store, owner=owner)
         self._engine = Engine(
             model,

@@ -33,8 +33,6 @@ HEADING = "About the user, from all of their conversations:"
 """The line above the lines of a profile in a request."""
 PRIVATE = "private"
 """The record kind that says whether a conversation is private. It is attached before the first entry."""
-PROFILE_ID = "longtalk:profile"
-"""The id of the conversation without messages that keeps what the app has changed in the profile of its owner."""
 MAX_LINES = 200
 """The maximum number of lines that are merged into a profile; of more, those stated last."""
 
@@ -88,6 +86,8 @@ class OwnerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Ids of lines that may not come back, oldest first."""
     edits: dict[str, str] = {}
     """The texts that replace those of lines from cards, by the id of the line."""
+    sources: tuple[str, ...] = ()
+    """The ids of conversations that state lines, or have done so, in the order in which that was noticed."""
 
 
 class SentLine(msgspec.Struct, frozen=True, array_like=True):

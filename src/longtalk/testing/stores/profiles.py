@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from longtalk._util import json_bytes
+from longtalk._util.checks import PROFILE_ID
 from longtalk.archive.profile_reading import (
     change_owner_record,
     change_privacy,
@@ -16,7 +17,7 @@ from longtalk.archive.profile_reading import (
 from longtalk.memory.brief.lines import BriefContent, Line, make_line_id, normalize
 from longtalk.memory.brief.record import KIND, BriefRecord
 from longtalk.memory.profile.config import Profile
-from longtalk.memory.profile.lines import PROFILE_ID, OwnerRecord
+from longtalk.memory.profile.lines import OwnerRecord
 from longtalk.stores.base import MAIN, PlacedRecord
 from longtalk.testing.report import assert_equal, assert_true
 from longtalk.testing.stores.harness import Case, ConversationDriver, Harness, add_to
