@@ -42,6 +42,8 @@ LISTS = {
     ("POST", API + "/conversations"): '{"id": "{conversation}"}',
     ("POST", API + "/import"): '[{"role": "user", "content": "Hi."}]',
     ("POST", API + "/sample"): "",
+    ("GET", API + "/profile"): "",
+    ("POST", API + "/profile"): '{"field": "preferences", "text": "Short answers."}',
 }
 """Routes that answer with what is the caller's own, with the query or the body to ask with."""
 SAID = {"role": "user", "content": "Hi."}
@@ -90,6 +92,9 @@ BODIES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("POST", TALK + "/notes"): [{"text": "Rain."}],
     ("POST", TALK + "/brief"): [{"field": "facts", "text": "Mine."}],
     ("PATCH", TALK + "/brief/{line}"): [{"text": "Mine."}],
+    ("PATCH", API + "/profile/{line}"): [{"text": "Mine."}],
+    ("DELETE", API + "/profile/{line}"): [{}],
+    ("PUT", TALK + "/privacy"): [{"private": True}],
     ("POST", TALK + "/simulate"): [{}],
     **{
         ("POST", TALK + name): [
@@ -135,6 +140,8 @@ class Owners:
         path = f"{API}/conversations/{talk.id}"
         turn = self.post(f"{path}/turns", {"message": "Hi.", "model": "m", "policy": "Memory()"})
         brief = self.post(f"{path}/brief", {"field": "facts", "text": "Ada."})
+        profile = self.post(f"{API}/profile", {"field": "about_user", "text": "Ada keeps bees."})
+        self.profile_line = profile["lines"][0]["id"]
         self.ids = {
             "{response}": made.id,
             "{conversation}": talk.id,
@@ -276,6 +283,15 @@ def test_a_name_that_a_client_chooses_is_another_conversation_for_each_owner(own
     said = owners.store.read("bob", "diary", "main", 0, 9).entries()
     assert [b"sail" in entry.native for entry in said] == [True, False]
     assert not any(b"bees" in entry.native for entry in said)
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+def test_a_line_of_another_owners_profile_is_an_unknown_one(owners: Owners, method: str) -> None:
+    path, known = f"{API}/profile/{{line}}", {"{line}": owners.profile_line}
+    foreign = request(owners, owners.bob, method, path, {"text": "Mine."}, known)
+    assert foreign == request(owners, owners.bob, method, path, {"text": "Mine."}, UNKNOWN)
+    assert foreign[0] == 404
+    assert "keeps bees" in request(owners, owners.ada, "GET", API + "/profile", None, {})[1]
 
 
 def test_figures_by_day_count_only_turns_of_the_caller(owners: Owners) -> None:

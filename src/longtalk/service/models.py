@@ -12,7 +12,9 @@ from typing import Any, Protocol
 import msgspec
 
 from longtalk.errors import InputError
+from longtalk.memory.profile.config import Profile, merge_profiles
 from longtalk.policies import Policy
+from longtalk.policies.base import get_profile, read_rules
 from longtalk.policies.notation import parse_policy
 from longtalk.providers.base import AsyncProvider
 from longtalk.providers.factory import connect
@@ -64,6 +66,13 @@ class Models:
     def names(self) -> list[str]:
         """The names that the settings define, and the default model."""
         return list(dict.fromkeys([*self._given, *self._settings.models, self._settings.default_model]))
+
+    @property
+    def profile(self) -> Profile | None:
+        """The profile that the policies of these models keep, with the fields of all; None if none keeps one."""
+        policies = [self._policies.get(name, self._default_policy) for name in self.names]
+        kept = [get_profile(read_rules(policy).keeper) for policy in policies]
+        return merge_profiles([each for each in kept if each is not None])
 
     def find(self, name: str | None, *, allowed: tuple[str, ...] = ()) -> ServedModel:
         """Return the model of a name; without a name, the default one.

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from longtalk._util.checks import PROFILE_ID
 from longtalk._util.concurrency import call_store
 from longtalk.archive.archive import AsyncArchive
 from longtalk.chat.chat import Compaction
@@ -14,6 +15,7 @@ from longtalk.observation import OnEvent, join_observers
 from longtalk.observation.telemetry import Telemetry
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.access import AccessKeys, Gate
+from longtalk.service.errors import not_found, quote
 from longtalk.service.limits import RateLimiter, TurnSlots
 from longtalk.service.models import Models
 from longtalk.service.quotas import Quotas
@@ -28,7 +30,7 @@ from longtalk.service.storage.factory import open_storage
 from longtalk.service.storage.protocol import Storage
 from longtalk.service.turns import TurnOrder, compact, open_stream
 from longtalk.stores import open_default_store, open_store
-from longtalk.stores.base import Store
+from longtalk.stores.base import ConversationInfo, Store
 from longtalk.transcript.transcript import now
 from longtalk.turn.stream import AsyncStream
 
@@ -67,6 +69,13 @@ class Service:
     def open_archive(self, owner: str) -> AsyncArchive:
         """Return the conversations of an owner."""
         return AsyncArchive(self.store, owner=owner)
+
+    async def find_conversation(self, owner: str, name: str) -> ConversationInfo:
+        """Return a conversation of an owner. Raises `ApiError` with the status 404 if it is not found."""
+        found: ConversationInfo | None = await call_store(self.store, lambda: self.store.info(owner, name))
+        if found is None or name == PROFILE_ID:
+            raise not_found(f"Conversation {quote(name)}")
+        return found
 
     async def start_run(
         self, name: RunName, play: Callable[[Run], Awaitable[Any]], *, logs: bool, parked: bytes | None = None

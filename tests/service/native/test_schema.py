@@ -71,6 +71,8 @@ class Target:
         self.api.new(id="talk")
         turn = self.api("POST", "/conversations/talk/turns", json={"message": "Hi.", "policy": "Memory()"})
         brief = self.api("POST", "/conversations/talk/brief", json={"field": "facts", "text": "One."})
+        profile = self.api("POST", "/profile", json={"field": "preferences", "text": "Short answers."})
+        self.profile_line = profile["lines"][0]["id"]
         self.ids = {
             "conversation": "talk",
             "turn": turn["id"],
@@ -104,7 +106,8 @@ def test_a_route_keeps_to_the_document(target: Target, mode: GenerationMode, met
     @given(case=operation.as_strategy(generation_mode=mode), uses_ids=st.booleans())
     def check(case: Any, uses_ids: bool) -> None:
         if uses_ids and not is_last and case.path_parameters:
-            case.path_parameters |= {name: each for name, each in target.ids.items() if name in case.path_parameters}
+            ids = {**target.ids, **({"line": target.profile_line} if "/profile/" in path else {})}
+            case.path_parameters |= {name: each for name, each in ids.items() if name in case.path_parameters}
         if isinstance(case.body, dict) and mode == GenerationMode.POSITIVE:
             case.body.pop("model", None)
         response = case.call(base_url=target.served.url)

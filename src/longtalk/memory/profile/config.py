@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
@@ -38,6 +39,22 @@ class Profile(msgspec.Struct, frozen=True):
     def brief(self) -> Brief:
         """The configuration of a brief with the fields and the budget of the profile."""
         return Brief(self.budget, self.schema)
+
+
+def merge_profiles(profiles: Sequence[Profile]) -> Profile | None:
+    """Return a profile with the fields of all of these; None if there are none.
+
+    Of fields that share a name or key, the first counts.
+    """
+    if not profiles:
+        return None
+    fields: list[Field] = []
+    for each in profiles:
+        for field in each.schema.fields:
+            taken = {name for other in fields for name in (other.name, other.key)}
+            if not taken.intersection((field.name, field.key)):
+                fields.append(field)
+    return Profile(max(each.budget for each in profiles), Schema(tuple(fields)))
 
 
 @lru_cache(maxsize=16)

@@ -10,15 +10,17 @@ import msgspec
 from starlette.responses import Response
 
 from longtalk._util import typed_json
+from longtalk._util.checks import check_id
 from longtalk._util.concurrency import call_store
 from longtalk.archive.stats import Stats
+from longtalk.memory.profile.lines import make_private_record
 from longtalk.service.deletion import delete_conversation
-from longtalk.service.errors import ApiError, not_found, quote
+from longtalk.service.errors import ApiError, quote
 from longtalk.service.http import json_response
 from longtalk.service.ids import new_conversation_id
 from longtalk.service.native.objects import ConversationObject, Meta, Name, Text, clean, to_conversation
 from longtalk.service.native.routes import ApiCall, Nothing, Route
-from longtalk.stores.base import MAIN, Commit, ConversationInfo, DeletionReceipt, HeadMoved
+from longtalk.stores.base import MAIN, Commit, ConversationInfo, DeletionReceipt, HeadMoved, PlacedRecord
 from longtalk.transcript.transcript import now
 from longtalk.transfer.load import ImportResult
 from longtalk.transfer.sample import load_sample
@@ -79,6 +81,8 @@ class CreateConversation(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Its id; by default one is made."""
     title: Title | None = None
     meta: Meta = {}
+    private: bool = False
+    """Whether it neither adds to the owner's profile nor uses it."""
 
 
 class ChangeConversation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -106,11 +110,7 @@ class Import(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def find_info(call: ApiCall[Any, Any]) -> ConversationInfo:
     """Return the conversation that the path of a call names."""
-    name, owner, store = call.path["conversation"], call.caller.owner, call.service.store
-    found: ConversationInfo | None = await call_store(store, lambda: store.info(owner, name))
-    if found is None:
-        raise not_found(f"Conversation {quote(name)}")
-    return found
+    return await call.service.find_conversation(call.caller.owner, call.path["conversation"])
 
 
 async def list_conversations(call: ApiCall[ListConversations, Nothing]) -> ConversationPage:
@@ -138,8 +138,10 @@ async def create(call: ApiCall[Nothing, CreateConversation]) -> ConversationObje
     """Create a conversation."""
     given, owner, store = call.body, call.caller.owner, call.service.store
     name = given.id or new_conversation_id()
+    check_id(name)
     title = {"title": given.title.strip()} if given.title and given.title.strip() else {}
-    commit = Commit(branch=MAIN, expect=0, at=now(), meta={**given.meta, **title})
+    marks = (PlacedRecord(make_private_record(now(), private=True), -1),) if given.private else ()
+    commit = Commit(branch=MAIN, expect=0, at=now(), meta={**given.meta, **title}, records=marks)
     try:
         await call_store(store, lambda: store.write(owner, name, commit))
     except HeadMoved:
@@ -167,7 +169,7 @@ async def change(call: ApiCall[Nothing, ChangeConversation]) -> ConversationObje
 
 async def delete(call: ApiCall[Nothing, Nothing]) -> DeletionReceipt:
     """Delete a conversation with everything derived from it, and return a receipt."""
-    return await delete_conversation(call.service, call.caller.owner, call.path["conversation"])
+    return await delete_conversation(call.service, call.caller.owner, (await find_info(call)).id)
 
 
 async def export(call: ApiCall[Export, Nothing]) -> Response:

@@ -13,6 +13,7 @@ from longtalk.service.native import (
     estimate,
     inspection,
     marks,
+    profile,
     provider_keys,
     simulation,
     turns,
@@ -30,5 +31,6 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     *costs.ROUTES,
     *marks.ROUTES,
     *brief.ROUTES,
+    *profile.ROUTES,
     *simulation.ROUTES,
 )

@@ -18,7 +18,7 @@ from longtalk.errors import InputError
 from longtalk.policies import KeepAll
 from longtalk.service.access import Caller
 from longtalk.service.deletion import delete_conversation, delete_events
-from longtalk.service.errors import ApiError, not_found, quote
+from longtalk.service.errors import ApiError
 from longtalk.service.http import decode, json_response, read_body
 from longtalk.service.idempotency import Idempotency
 from longtalk.service.ids import new_conversation_id
@@ -94,12 +94,12 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
         if entries:
             await _append(service, caller.owner, claim.response, items, entries)
     await idempotency.mark_delivered(claim)
-    return json_response(_make_conversation(await _find(service, caller, claim.response)))
+    return json_response(_make_conversation(await service.find_conversation(caller.owner, claim.response)))
 
 
 async def retrieve(service: Service, caller: Caller, request: Request) -> Response:
     """Return a conversation."""
-    return json_response(_make_conversation(await _find(service, caller, request.path_params["id"])))
+    return json_response(_make_conversation(await service.find_conversation(caller.owner, request.path_params["id"])))
 
 
 async def update(service: Service, caller: Caller, request: Request) -> Response:
@@ -107,15 +107,15 @@ async def update(service: Service, caller: Caller, request: Request) -> Response
     given = decode(await read_body(request, service.settings.limits), UpdateConversation, service.settings.limits)
     check_metadata(given.metadata)
     name = request.path_params["id"]
-    await _find(service, caller, name)
+    await service.find_conversation(caller.owner, name)
     await service.open_archive(caller.owner).set_metadata(name, given.metadata or {})
-    return json_response(_make_conversation(await _find(service, caller, name)))
+    return json_response(_make_conversation(await service.find_conversation(caller.owner, name)))
 
 
 async def delete(service: Service, caller: Caller, request: Request) -> Response:
     """Delete a conversation and everything that stems from it."""
     name = request.path_params["id"]
-    await _find(service, caller, name)
+    await service.find_conversation(caller.owner, name)
     await delete_conversation(service, caller.owner, name)
     return json_response({"id": name, "object": "conversation.deleted", "deleted": True})
 
@@ -123,7 +123,7 @@ async def delete(service: Service, caller: Caller, request: Request) -> Response
 async def list_items(service: Service, caller: Caller, request: Request) -> Response:
     """Return a page of the items of a conversation."""
     query, name = read_page_query(request), request.path_params["id"]
-    await _find(service, caller, name)
+    await service.find_conversation(caller.owner, name)
     return json_response(await call_store(service.store, lambda: read_page(service.store, caller.owner, name, query)))
 
 
@@ -136,7 +136,7 @@ async def add_items(service: Service, caller: Caller, request: Request) -> Respo
     name = request.path_params["id"]
     items = [bytes(each) for each in given.items]
     _check_items(items)
-    await _find(service, caller, name)
+    await service.find_conversation(caller.owner, name)
     find = partial(find_items, service.store, caller.owner, name)
     items = await call_store(service.store, lambda: replace_references(items, "items", find))
     entries = _read_items(items)
@@ -170,17 +170,10 @@ async def delete_item(service: Service, caller: Caller, request: Request) -> Res
     await service.open_archive(caller.owner).redact(conversation, found.entry.id)
     await call_store(store, lambda: mark_deleted(store, caller.owner, conversation, found))
     await delete_events(service, caller.owner, conversation)
-    return json_response(_make_conversation(await _find(service, caller, conversation)))
+    return json_response(_make_conversation(await service.find_conversation(caller.owner, conversation)))
 
 
 # Inside
-
-
-async def _find(service: Service, caller: Caller, name: str) -> ConversationInfo:
-    found: ConversationInfo | None = await call_store(service.store, lambda: service.store.info(caller.owner, name))
-    if found is None:
-        raise not_found(f"Conversation {quote(name)}")
-    return found
 
 
 def _make_conversation(info: ConversationInfo) -> Item:
@@ -233,7 +226,7 @@ async def _append(
 
 async def _find_item(service: Service, caller: Caller, request: Request, *, encrypted: bool = False) -> FoundItem:
     name, item = request.path_params["id"], request.path_params["item"]
-    await _find(service, caller, name)
+    await service.find_conversation(caller.owner, name)
     found: FoundItem = await call_store(
         service.store, lambda: find_item(service.store, caller.owner, name, item, encrypted=encrypted)
     )
