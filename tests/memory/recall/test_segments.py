@@ -29,7 +29,7 @@ from longtalk.stores.base import MAIN, BranchHead, Commit, HeadMoved, PlacedReco
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
 from longtalk.transcript.pack import Entry
-from longtalk.transcript.transcript import link_entries
+from longtalk.transcript.transcript import Record, link_entries
 from longtalk.transfer.snapshot import read_snapshot
 from longtalk.wires import WIRES
 from tests.memory.recall.test_index import TEXTS, UNITS
@@ -38,6 +38,11 @@ from tests.support.properties import examples
 QUERY = "Did Ada always play the violin in Lisbon, by the river, yesterday?"
 WORDS = ("violin", "Lisbon", "river", "我喜欢琴", "always Ada", "yesterday", "soup", "\ud800 violins", "the")
 FREE = Recall(gate=False)
+VERSION_2 = (
+    b'{"version":2,"start":0,"stop":3,"data":"eJy7wyB4RKIsMz8nM48rJ7M4KT+PqyizLLWIqzi/tACPjAADIxMzAxI4wnCEByiG4EsAiY8fPwYHB'
+    b'6empqKoZOZjZjrC8x8JHOFh42FBKOBhZGRE4qHIMUMUMCEpwHQLD4RuaGjYv38/jAdzJwDfhjYL"}'
+)
+"""A segment of "violin", "Lisbon river" and "soup", as an earlier version stored it."""
 
 
 @contextmanager
@@ -122,6 +127,36 @@ def test_data_that_was_changed_is_refused_or_read_and_never_breaks_the_index(noi
     assert decode_segment(noise) is None
     later = json_bytes.encode(msgspec.structs.replace(segment, version=99))
     assert decode_segment(later) is None
+
+
+def test_vectors_that_do_not_fit_or_are_of_other_embeddings_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = RecallIndex([Unit(i, "user", text) for i, text in enumerate(WORDS)], meaning=True)
+    complete_norms(index)
+    segment = decode_segment(encode_segment(index, 0, len(WORDS)))
+    assert segment is not None
+    columns = msgspec.msgpack.decode(zlib.decompress(segment.data))
+    *_, (model, norms, pieces, counts, lengths) = columns
+
+    def append(*meaning: object) -> tuple[int, RecallIndex]:
+        changed = zlib.compress(msgspec.msgpack.encode([*columns[:-1], meaning]))
+        read = RecallIndex(meaning=True)
+        return append_segments(read, [msgspec.structs.replace(segment, data=changed)]), read
+
+    for wrong in (
+        (model, norms[4:], pieces, counts, lengths),
+        (model, norms[:-4] + b"\0\0\xc0\x7f", pieces, counts, lengths),
+        (model, norms, b"\x02" + b"\xff" * (len(pieces) - 1), counts, lengths),
+        (model, norms, pieces[:-2], counts, lengths),
+        (model, norms, pieces, counts[:-1], lengths),
+        (model, norms, pieces, counts, lengths + b"\0\0\0\0"),
+    ):
+        assert append(*wrong)[0] == 0
+    count, read = append("others", norms, b"", b"", b"")
+    assert (count, set(read.norms.values.tolist())) == (1, {UNKNOWN})
+    assert rank(read, "fiddles and broth") == rank(index, "fiddles and broth")
+    monkeypatch.setattr(type(read.vectors), "_split", None)
+    count, read = append(model, norms, pieces, counts, lengths)
+    assert (count, get_columns(read)) == (1, get_columns(index))
 
 
 # In a store
@@ -248,6 +283,47 @@ def test_segments_are_read_instead_of_entries() -> None:
         fork = talk.fork(MAIN, 25)
         assert len(talk.index(fork, 1)) == 25
     assert read == [2, 2, 5]
+
+
+def test_a_long_branch_is_ranked_whole_if_its_index_is_stored_and_not_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    talk = Talk(InMemory())
+    talk.say(MAIN, [f"violin {i}" for i in range(49)])
+
+    def is_whole(cache: IndexCache) -> bool:
+        found = index_store(talk.store, "ada", "talk", MAIN, 50, "violin", FREE, cache=cache)
+        return isinstance(found, CachedIndex)
+
+    with small_segments(10):
+        monkeypatch.setattr(search, "MAX_WHOLE", 49)
+        assert not is_whole(IndexCache())
+        monkeypatch.setattr(search, "MAX_WHOLE", 50)
+        index = talk.index(MAIN, 0)
+        talk.save(MAIN, 2, index)
+        monkeypatch.setattr(search, "MAX_WHOLE", 49)
+        assert is_whole(IndexCache())
+        monkeypatch.setattr(search, "MAX_TERMS", len(index.postings.terms) - 1)
+        assert not is_whole(IndexCache())
+
+
+def test_segments_of_an_earlier_version_are_left_alone_and_their_entries_indexed_again() -> None:
+    talk = Talk(InMemory())
+    talk.say(MAIN, ["Lisbon river", "soup"])
+    entry = talk.head(MAIN).entry
+    assert entry is not None
+    earlier = PlacedRecord(Record(kind=KIND, entry=entry, at=1, data=VERSION_2), 2)
+    talk.store.write("ada", "talk", Commit(expect=2, records=(earlier,), at=1))
+    with small_segments():
+        for stored, expected in (([earlier.record], [2]), ([earlier.record], [])):
+            index = talk.index(MAIN, 1)
+            talk.check(MAIN, index)
+            assert [position for _, position in index.new_segments] == expected
+            talk.save(MAIN, 3, index)
+            talk.caches[1] = IndexCache()
+            records = [placed.record for placed in talk.store.records("ada", "talk", MAIN, KIND)]
+            assert records[: len(stored)] == stored
+    assert len(records) == 2
 
 
 def test_a_turn_stores_its_segments_and_exports_and_states_leave_them_out() -> None:

@@ -96,10 +96,18 @@ class Postings:
         self.starts.append(len(self.terms))
         self.terms.extend(terms)
 
-    def extend(self, terms: Array, sizes: Array) -> None:
-        """Add several parts: all of their terms, and the number of terms of each part."""
+    def extend(self, terms: Array, sizes: Array) -> Array:
+        """Add several parts: all of their terms, and the number of terms of each part.
+
+        Return, for each term up to the highest one, the number of these parts that contain it.
+        """
+        are_first = not len(self.starts)
         self.starts.extend(len(self.terms) + np.cumsum(sizes) - sizes)
         self.terms.extend(terms)
+        if are_first and len(terms):
+            self._sort()
+            return np.diff(self._starts)
+        return np.bincount(count_pairs(terms, np.repeat(np.arange(len(sizes)), sizes))[0])
 
     def count_terms(self, parts: int) -> int:
         """Return the number of terms in the first `parts` parts, counting repeated ones."""
@@ -144,16 +152,28 @@ class Postings:
 
     def _sort(self) -> None:
         """Sort all terms."""
-        terms = self.terms.values
         of_parts = np.repeat(np.arange(len(self.starts)), self.get_sizes())
-        keys, firsts = find_groups(np.sort(terms.astype(np.int64) << 32 | of_parts))
-        self._counts = np.diff(firsts, append=len(terms)).astype(np.int32)
-        self._parts = (keys & 0xFFFFFFFF).astype(np.int32)
-        self._starts = np.searchsorted(keys >> 32, np.arange(int(terms.max()) + 2))
-        self._sorted_terms, self._sorted_parts = len(terms), len(self.starts)
+        terms, parts, counts = count_pairs(self.terms.values, of_parts)
+        self._parts, self._counts = parts.astype(np.int32), counts.astype(np.int32)
+        self._starts = np.append(0, np.cumsum(np.bincount(terms)))
+        self._sorted_terms, self._sorted_parts = len(self.terms), len(self.starts)
+
+
+def count_pairs(terms: Array, parts: Array) -> tuple[Array, Array, Array]:
+    """Return the distinct pairs of a term and a part, sorted, and how often each occurs. `parts` is sorted."""
+    shift = int(parts[-1]).bit_length() if len(parts) else 0
+    # Smaller numbers are sorted faster.
+    kind = np.uint32 if int(terms.max(initial=0)).bit_length() + shift <= 32 else np.uint64
+    pairs: Array = np.left_shift(terms.astype(kind), kind(shift)) | parts.astype(kind)
+    pairs.sort()
+    distinct, firsts = find_groups(pairs)
+    counts = np.diff(firsts, append=len(pairs))
+    return (distinct >> kind(shift)).astype(np.int64), distinct & kind((1 << shift) - 1), counts
 
 
 def find_groups(values: Array) -> tuple[Array, Array]:
     """Return the distinct values of a sorted array, and the index of the first one of each."""
-    firsts = np.flatnonzero(np.diff(values, prepend=-1))
+    is_first = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=is_first[1:])
+    firsts = np.flatnonzero(is_first)
     return values[firsts], firsts

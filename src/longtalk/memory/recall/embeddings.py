@@ -1,96 +1,133 @@
 """Similarity by meaning, from static embeddings in an installed package: no network access, no model call.
 
 This needs the extra `[recall]`, which installs WordLlama. WordLlama has a vector of 256 numbers for each of 32,000 word
-pieces; the vector of a text is the mean of the vectors of its pieces, so it has the direction of their sum. Loading
-them takes half a second, on first use in a process.
+pieces; the vector of a text is the mean of the vectors of its pieces, so it has the direction of their sum. Only its
+two files are read, in 0.1 s on first use in a process: importing the package would take longer, and is not needed.
 """
 
 from __future__ import annotations
 
-import logging
+import importlib.util
+import json
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from longtalk.errors import MissingExtra
 from longtalk.memory.recall.columns import Array, Column
 
-__all__ = ["Vectors", "measure_lengths", "sum_groups"]
+__all__ = ["MODEL", "Vectors", "measure_lengths", "sum_groups"]
 
+MODEL = "l2_supercat_256"
+"""The name of the embeddings, which is stored with everything that was computed from them."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_CHARS = 4_000  # of a query; the rest is ignored
 
 
 class Vectors:
-    """The embedding vectors of words, in the order in which the words were added."""
+    """The embedding vectors of words, in the order in which the words were added.
+
+    The vector of a word is the sum of the vectors of its pieces. Only the numbers of the pieces are held.
+    """
 
     def __init__(self) -> None:
         self._model = load_model()
-        self._rows: Array = np.empty((0, self._model.embedding.shape[1]), self._model.embedding.dtype)
+        self._pieces = Column(np.int32)
+        self._sizes = Column(np.int32)
+        """For each word, the number of its pieces."""
         self._lengths = Column(np.float32)
-        self._count = 0
         self._pending: list[str] = []
+        """The last words, whose pieces have not been determined yet."""
 
-    def extend(self, words: list[str]) -> None:
-        """Add words. Their vectors are computed when they are first needed."""
+    @property
+    def piece_count(self) -> int:
+        """The number of pieces that have vectors."""
+        return len(self._model.embedding)
+
+    def extend(self, words: Iterable[str]) -> None:
+        """Add words. Their pieces are determined when they are first needed."""
         self._pending += words
+
+    def extend_pieces(self, pieces: Array, sizes: Array, lengths: Array) -> None:
+        """Add words, given as their pieces, the number of pieces of each, and the lengths of their vectors."""
+        self._complete()
+        self._pieces.extend(pieces)
+        self._sizes.extend(sizes)
+        self._lengths.extend(lengths)
 
     def truncate(self, count: int) -> None:
         """Keep only the first `count` words."""
-        del self._pending[max(0, count - self._count) :]
-        self._count = min(self._count, count)
-        self._lengths.truncate(count)
+        known = len(self._sizes)
+        del self._pending[max(0, count - known) :]
+        if count < known:
+            self._pieces.truncate(int(self._sizes.values[:count].sum()))
+            self._sizes.truncate(count)
+            self._lengths.truncate(count)
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of memory that the vectors use."""
-        return self._rows.nbytes + self._lengths.nbytes
-
-    @property
-    def sums(self) -> Array:
-        """A row for each word: the sum of the vectors of its pieces.
-
-        So the vector of a text has the direction of the sum of these rows for its words. This is a view, valid until
-        a word is added or removed.
-        """
-        if self._pending:
-            self._reserve(self._count + len(self._pending))
-            new = self._add_up_pieces(self._pending)
-            self._rows[self._count : self._count + len(new)] = new
-            self._lengths.extend(measure_lengths(new))
-            self._count += len(new)
-            self._pending = []
-        return self._rows[: self._count]
+        """The number of bytes of memory that the vectors use, without those of the embeddings."""
+        return self._pieces.nbytes + self._sizes.nbytes + self._lengths.nbytes
 
     @property
     def lengths(self) -> Array:
-        """The length of each of the `sums`."""
-        count = len(self.sums)
-        return self._lengths.values[:count]
+        """The length of the vector of each word."""
+        self._complete()
+        return self._lengths.values
+
+    def get_pieces(self, start: int, stop: int) -> tuple[Array, Array]:
+        """Return the pieces of the words from `start` up to `stop`, and the number of pieces of each."""
+        self._complete()
+        sizes = self._sizes.values
+        first = int(sizes[:start].sum())
+        return self._pieces.values[first : first + int(sizes[start:stop].sum())], sizes[start:stop]
+
+    def multiply(self, vectors: Array) -> Array:
+        """Return the products of the vector of each word with each of these vectors: a row for each word."""
+        self._complete()
+        pieces = self._pieces.values
+        is_used = np.zeros(len(self._model.embedding), np.bool_)
+        is_used[pieces] = True
+        used = np.flatnonzero(is_used)
+        products = np.take(self._model.embedding, used, axis=0) @ vectors.T
+        numbers = np.take(np.cumsum(is_used) - 1, pieces)
+        return sum_groups(np.take(products, numbers, axis=0), self._sizes.values)
+
+    def add_up(self, words: Array) -> Array:
+        """Return the vectors of the words with these numbers."""
+        self._complete()
+        sizes = self._sizes.values
+        counts = sizes[words]
+        shifts = (np.cumsum(sizes) - sizes)[words] - (np.cumsum(counts) - counts)
+        return self._add_up_pieces(self._pieces.values[np.repeat(shifts, counts) + np.arange(counts.sum())], counts)
 
     def embed(self, texts: list[str]) -> Array:
         """Return the vectors of texts, scaled to length 1. The vector of an empty text is all zeros."""
-        vectors = self._add_up_pieces([text[:_MAX_CHARS] for text in texts])
+        vectors = self._add_up_pieces(*self._split([text[:_MAX_CHARS] for text in texts]))
         vectors /= measure_lengths(vectors)[:, None].clip(min=1e-9)
         return vectors
 
-    def _add_up_pieces(self, texts: list[str]) -> Array:
-        """Return, for each text, the sum of the vectors of its pieces."""
+    def _complete(self) -> None:
+        """Determine the pieces of the pending words, and the lengths of their vectors."""
+        if self._pending:
+            pieces, sizes = self._split(self._pending)
+            self._pending = []
+            self.extend_pieces(pieces, sizes, measure_lengths(self._add_up_pieces(pieces, sizes)))
+
+    def _split(self, texts: list[str]) -> tuple[Array, Array]:
+        """Return the pieces of texts, one text after the other, and the number of pieces of each."""
         cleaned = [_SURROGATE.sub("\ufffd", text) for text in texts]
         pieces = [each.ids for each in self._model.tokenizer.encode_batch_fast(cleaned, add_special_tokens=False)]
-        flat = np.fromiter(chain.from_iterable(pieces), np.int64)
-        return sum_groups(self._model.embedding[flat], np.array([len(each) for each in pieces], np.int64))
+        return np.fromiter(chain.from_iterable(pieces), np.int32), np.array([len(each) for each in pieces], np.int32)
 
-    def _reserve(self, needed: int) -> None:
-        """Make room for rows. The capacity at least doubles, so adding a word has constant amortized cost."""
-        if needed > len(self._rows):
-            grown = np.empty((max(needed, 2 * len(self._rows)), self._rows.shape[1]), self._rows.dtype)
-            grown[: self._count] = self._rows[: self._count]
-            self._rows = grown
+    def _add_up_pieces(self, pieces: Array, sizes: Array) -> Array:
+        """Return the sum of the vectors of each group of pieces. `sizes` are the sizes of the groups."""
+        return sum_groups(self._model.embedding[pieces], sizes)
 
 
 def sum_groups(values: Array, sizes: Array) -> Array:
@@ -108,19 +145,34 @@ def measure_lengths(vectors: Array) -> Array:
     return lengths
 
 
+class Model(NamedTuple):
+    """Static embeddings: a vector for each word piece, and what splits a text into pieces."""
+
+    embedding: Array
+    tokenizer: Any
+
+
 @lru_cache(maxsize=1)
-def load_model() -> Any:
-    """Return the WordLlama model from the installed package. Raises `InputError` if the package is not installed."""
-    # WordLlama calls `logging.basicConfig` when it is imported, which does nothing if the root logger has a handler.
-    placeholder = logging.NullHandler()
-    logging.root.addHandler(placeholder)
-    try:
-        import wordllama
-    except ImportError:
-        raise MissingExtra("Recall(meaning=True) needs an extra: pip install 'longtalk[recall]'.") from None
-    finally:
-        logging.root.removeHandler(placeholder)
-    folder = Path(wordllama.__file__).parent
-    model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
-    model.tokenizer.no_padding()
-    return model
+def load_model() -> Model:
+    """Return the embeddings in the installed package. Raises `MissingExtra` if the package is not installed."""
+    package = importlib.util.find_spec("wordllama")
+    if package is None or package.origin is None:
+        raise MissingExtra("Recall(meaning=True) needs an extra: pip install 'longtalk[recall]'.")
+    from tokenizers import Tokenizer
+
+    folder = Path(package.origin).parent
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return Model(_read_safetensors(folder / "weights" / f"{MODEL}.safetensors", "embedding.weight"), tokenizer)
+
+
+def _read_safetensors(path: Path, name: str) -> Array:
+    """Return a matrix of half-precision numbers from a safetensors file, in single precision."""
+    with path.open("rb") as file:
+        tensor = json.loads(file.read(int.from_bytes(file.read(8), "little")))[name]
+        data_start = file.tell()
+    if tensor["dtype"] != "F16":
+        raise ValueError(f"{path.name} has numbers of type {tensor['dtype']!r}, not 'F16'.")
+    start = data_start + tensor["data_offsets"][0]
+    return np.memmap(path, np.dtype("<f2"), "r", start, tuple(tensor["shape"])).astype(np.float32)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from longtalk.memory.recall.columns import Array, Column, Postings, find_groups
+from longtalk.memory.recall.columns import Array, Column, Postings
 from longtalk.memory.recall.embeddings import Vectors
 from longtalk.memory.recall.parts import detect_traits, split_parts
 from longtalk.memory.recall.topics import WINDOW_MESSAGES, TopicTracker
@@ -238,14 +238,15 @@ class RecallIndex:
         return number
 
     def append_terms(self, terms: list[str], words: list[str], word_terms: Array) -> None:
-        """Add terms and words, all of which are new. `word_terms` has the number of the term of each word."""
+        """Add terms and words, all of which are new. `word_terms` has the number of the term of each word.
+
+        The caller adds the words to the vectors.
+        """
         self.vocabulary.extend(terms)
         self.words.extend(words)
         self.word_terms.extend(word_terms)
         for column in (self.part_counts, self.label_counts):
             column.extend(np.zeros(len(terms)))
-        if self.vectors is not None:
-            self.vectors.extend(words)
 
     def _number_name(self, name: str) -> int:
         """Return the number of a participant's name, adding it if it is new; -1 if the name is empty."""
@@ -279,16 +280,13 @@ class RecallIndex:
         self.label_units.extend(np.repeat(numbers, labels))
         part_terms = self.word_terms.values[part_words]
         label_terms = self.word_terms.values[more["label_words"]]
-        self.postings.extend(part_terms, sizes)
+        part_counts_by_term = self.postings.extend(part_terms, sizes)
+        self.part_counts.values[: len(part_counts_by_term)] += part_counts_by_term
         self.part_words.extend(part_words)
         self.label_terms.extend(label_terms)
         for name, values in more.items():
             getattr(self, name).extend(values)
-        terms = len(self.part_counts)
-        # A term counts once in each part.
-        keys, _ = find_groups(np.sort(np.repeat(np.arange(len(sizes)), sizes) * terms + part_terms))
-        self.part_counts.values[:] += np.bincount(keys % max(1, terms), minlength=terms).astype(np.int32)
-        self.label_counts.values[:] += np.bincount(label_terms, minlength=terms).astype(np.int32)
+        self.label_counts.values[:] += np.bincount(label_terms, minlength=len(self.label_counts))
 
     def measure(self, units: int) -> Sizes:
         """Return the sizes that the index has with only its first `units` units."""

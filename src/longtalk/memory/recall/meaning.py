@@ -1,14 +1,15 @@
 """Nearness in meaning: the terms related to those of a query, and the parts near to it.
 
 The vector of a part is the sum of the vectors of its words. So its product with the vector of a query is the sum of the
-products of its words with it: only the vectors of the distinct words are held, and for each part the length of its own.
+products of its words with it: no vectors are held, only the pieces of the distinct words, and for each part the length
+of its vector.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from longtalk.memory.recall.columns import Array
+from longtalk.memory.recall.columns import Array, find_groups
 from longtalk.memory.recall.embeddings import Vectors, measure_lengths, sum_groups
 from longtalk.memory.recall.index import UNKNOWN, RecallIndex
 
@@ -24,13 +25,14 @@ def complete_norms(index: RecallIndex) -> None:
     if index.vectors is None:
         return
     missing = np.flatnonzero(index.norms.values == UNKNOWN)
-    sizes, vectors = index.postings.get_sizes(), index.vectors.sums
+    sizes = index.postings.get_sizes()
     for first in range(0, len(missing), _PARTS_AT_ONCE):
         parts = missing[first : first + _PARTS_AT_ONCE]
         counts = sizes[parts]
         shifts = index.postings.starts.values[parts] - (np.cumsum(counts) - counts)
         words = index.part_words.values[np.repeat(shifts, counts) + np.arange(counts.sum())]
-        index.norms.values[parts] = measure_lengths(sum_groups(vectors[words], counts))
+        distinct, numbers = np.unique(words, return_inverse=True)
+        index.norms.values[parts] = measure_lengths(sum_groups(index.vectors.add_up(distinct)[numbers], counts))
 
 
 def find_related_terms(index: RecallIndex, words: list[str], least: float) -> list[list[tuple[int, float]]]:
@@ -41,20 +43,19 @@ def find_related_terms(index: RecallIndex, words: list[str], least: float) -> li
     """
     if index.vectors is None or not words or not len(index.word_terms):
         return [[] for _ in words]
-    terms, firsts = np.unique(index.word_terms.values, return_index=True)
-    lengths = index.vectors.lengths.clip(min=1e-9)
-    found = []
-    for products in index.vectors.embed(words) @ index.vectors.sums.T:
-        best = pick_highest((products / lengths)[firsts].round(_DECIMALS), _MAX_RELATED)
-        found.append([(int(terms[i]), similarity) for i, similarity in best if similarity >= least])
-    return found
+    # Terms are numbered by their first words.
+    _, firsts = find_groups(np.maximum.accumulate(index.word_terms.values))
+    lengths = index.vectors.lengths[firsts].clip(min=1e-9)
+    products = index.vectors.multiply(index.vectors.embed(words))[firsts].T
+    ranked = [pick_highest(each, _MAX_RELATED) for each in (products / lengths).round(_DECIMALS)]
+    return [[(term, similarity) for term, similarity in best if similarity >= least] for best in ranked]
 
 
 def compute_similarities(index: RecallIndex, vectors: Vectors, text: str) -> Array:
     """Return the similarity of each part of an index to a text, from -1 to 1. `vectors` are those of the index."""
     complete_norms(index)
-    products = vectors.sums @ vectors.embed([text])[0]
-    sums = sum_groups(products[index.part_words.values], index.postings.get_sizes())
+    products = vectors.multiply(vectors.embed([text]))[:, 0]
+    sums = sum_groups(np.take(products, index.part_words.values), index.postings.get_sizes())
     similarities: Array = (sums / index.norms.values.clip(min=1e-9)).round(_DECIMALS)
     return similarities
 

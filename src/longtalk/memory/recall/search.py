@@ -23,7 +23,7 @@ from longtalk.memory.recall.ranking import rank
 from longtalk.memory.recall.scan import TranscriptScan
 from longtalk.memory.recall.segments import KIND as SEGMENT
 from longtalk.memory.recall.units import escape_tags, to_unit
-from longtalk.memory.recall.whole import index_branch, index_state
+from longtalk.memory.recall.whole import estimate_terms, index_branch, index_state
 from longtalk.tokens import Counter
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.standing import Record, read_record
@@ -33,7 +33,9 @@ from longtalk.wires.text import wrap_in_tag
 __all__ = ["Recall", "Recalled", "index_store", "index_transcript", "render_recalled"]
 
 MAX_WHOLE = 10_000
-"""The maximum number of entries that are all indexed and ranked, unless recall is by meaning."""
+"""The maximum number of entries that are all indexed and ranked if no index is stored, unless recall is by meaning."""
+MAX_TERMS = 2_500_000
+"""The maximum number of terms of a stored index that is used, counting repeated ones. It bounds memory and CPU time."""
 _INDEX_CACHE = IndexCache()
 
 
@@ -52,17 +54,18 @@ def index_store(
 ) -> RecallIndex:
     """Return an index of the first `size` entries of a branch.
 
-    If there are very many, it has only those that may be relevant to the message; for recall by meaning, it always has
-    all. `now` is the time of the message in milliseconds. `records` are those of the branch's head, if the caller has
-    them. `cache` is used instead of the cache of this process, for a search that is no part of a turn.
+    If there are very many, it has only those that may be relevant to the message by words. `now` is the time of the
+    message in milliseconds. `records` are those of the branch's head, if the caller has them. `cache` is used instead
+    of the cache of this process, for a search that is no part of a turn.
     """
     names = (owner, conversation, branch)
-    if size > MAX_WHOLE and not config.meaning:
-        most = _get_max_candidates(config)
-        return index_candidates(_StoredBranch(store, names, size), message, now=now, most=most, to_unit=to_unit)
     if records is None:
         records = [placed.record for placed in store.records(*names, SEGMENT)]
     newest = next((record for record in reversed(records) if record.kind == SEGMENT), None)
+    terms = estimate_terms(newest, size)
+    if terms > MAX_TERMS if terms is not None else size > MAX_WHOLE and not config.meaning:
+        most = _get_max_candidates(config)
+        return index_candidates(_StoredBranch(store, names, size), message, now=now, most=most, to_unit=to_unit)
     return index_branch(cache or _INDEX_CACHE, store, names, size, newest, meaning=config.meaning)
 
 

@@ -19,7 +19,7 @@ from longtalk.memory.recall.units import to_unit
 from longtalk.transcript.pack import Entry, Pack
 from longtalk.transcript.transcript import Record, Transcript, now
 
-__all__ = ["index_branch", "index_state"]
+__all__ = ["estimate_terms", "index_branch", "index_state"]
 
 _SEGMENT_ENTRIES = 128
 _SEGMENT_BYTES = 48_000
@@ -59,6 +59,15 @@ def index_branch(
     return index
 
 
+def estimate_terms(newest: Record | None, size: int) -> float | None:
+    """Return the approximate number of terms of the first `size` entries of a branch, counting repeated ones.
+
+    It is derived from the newest record with a segment, and None if there is no such record that can be read.
+    """
+    segment = decode_segment(newest.data) if newest is not None else None
+    return segment.terms / segment.stop * size if segment is not None else None
+
+
 def _find_stored(index: CachedIndex, newest: Record | None, size: int) -> int | None:
     """Return the position up to which a cached index is known to be valid; None if the segments have to be read."""
     index.segments += [_identify(record, position + 1) for record, position in index.new_segments]
@@ -66,7 +75,8 @@ def _find_stored(index: CachedIndex, newest: Record | None, size: int) -> int | 
     if newest is None:
         index.segments = []
         return 0
-    known = next((i for i, each in enumerate(index.segments) if _identify(newest, each.stop) == each), None)
+    key = _identify(newest, 0)
+    known = next((i for i, each in enumerate(index.segments) if each[1:] == key[1:]), None)
     if known is None:
         return None
     index.segments = [each for each in index.segments[: known + 1] if each.stop <= size]
