@@ -79,6 +79,7 @@ class Balancer:
         self._ports = ports
         self.chosen: list[int] = []
         """The port of each connection, in their order."""
+        self._relays: list[tuple[socket.socket, threading.Thread]] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=200)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -93,7 +94,9 @@ class Balancer:
                     with suppress(ConnectionRefusedError):
                         server = socket.create_connection(("127.0.0.1", self._ports[turn % len(self._ports)]))
                         self.chosen.append(self._ports[turn % len(self._ports)])
-                        threading.Thread(target=_relay, args=(client, server), daemon=True).start()
+                        relay = threading.Thread(target=_relay, args=(client, server), daemon=True)
+                        relay.start()
+                        self._relays.append((client, relay))
                         break
                 else:
                     client.close()
@@ -101,6 +104,14 @@ class Balancer:
     def add(self, port: int) -> None:
         """Send connections to a further process too."""
         self._ports.append(port)
+
+    def cut(self) -> None:
+        """End all connections."""
+        for client, _ in self._relays:
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+        for _, relay in self._relays:
+            relay.join()
 
     def close(self) -> None:
         self._listener.close()

@@ -266,6 +266,37 @@ def race(client: openai.OpenAI, provider: Provider, count: int, headers: dict[st
     return made
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("loses_process", [False, True])
+def test_fifty_equal_requests_that_openai_python_repeats_without_a_key_make_one_turn_each(
+    server: Server, loses_process: bool
+) -> None:
+    with run_fleet(server.url(database=server.database())) as (fleet, provider), open_client(fleet.url) as client:
+        made: list[Any] = []
+        threads = [
+            threading.Thread(target=lambda: made.append(client.responses.create(model="m", input="Count.")))
+            for _ in range(50)
+        ]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert provider.began.acquire(timeout=60)
+        port = fleet.balancer.chosen[0]
+        lost = fleet.balancer.chosen.count(port) if loses_process else 0
+        if loses_process:
+            fleet.kill(port)
+        fleet.balancer.cut()
+        provider.go.set()
+        for thread in threads:
+            thread.join(120)
+        assert len({each.id for each in made}) == len(made) == 50
+        assert {each.output_text for each in made} == {TEXT}
+        assert {count_turns(client, each.id) for each in made} == {1}
+        # What the process had begun is asked for a second time, and nothing else.
+        assert len(provider.requests) == 50 + lost
+        assert httpx2.get(f"{fleet.url}/readyz").json() == {"status": "ok"}
+
+
 def test_requests_that_are_repeated_without_a_key_each_find_their_own_response() -> None:
     idempotency = Idempotency(InMemoryStorage())
 

@@ -6,9 +6,11 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import anyio.to_thread
+import httpx2
 import openai
 import pytest
 
@@ -212,3 +214,25 @@ def test_a_run_that_is_being_started_when_the_process_stops_does_not_begin(taken
     asyncio.run(start())
     assert (played, storage.list_documents(KIND)) == ([], [])
     assert len(storage.list_documents(PARKED)) == taken_over
+
+
+@pytest.mark.parametrize("path", ["responses", "chat/completions"])
+def test_a_client_that_did_not_wait_for_its_answer_gets_it_when_it_repeats_its_request_without_a_key(
+    serve: Serve, path: str
+) -> None:
+    provider = Waiting()
+    served = serve(m=provider)
+    message = {"role": "user", "content": "Count."}
+    body = {"model": "m", "input": "Count."} if path == "responses" else {"model": "m", "messages": [message]}
+    with httpx2.Client(base_url=f"{served.url}/v1/") as client:
+        post = partial(client.post, path, json={**body, "store": True})
+        with pytest.raises(httpx2.ReadTimeout):
+            post(timeout=0.5)
+        provider.go.set()
+        while served.service.runs.active:
+            time.sleep(0.01)
+        again = post(headers={"x-stainless-retry-count": "1"}).json()
+        assert "One two three." in str(again)
+        assert len(provider.requests) == 1
+        # This one was delivered, so the next one is a new request.
+        assert "Later." in str(post(headers={"x-stainless-retry-count": "1"}).json())

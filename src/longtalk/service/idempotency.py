@@ -15,6 +15,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 
 import msgspec
+from starlette.requests import Request
 
 from longtalk._util import typed_json
 from longtalk._util.concurrency import call_store
@@ -67,10 +68,13 @@ class Idempotency:
         recent: Claim = await call_store(self._storage, lambda: self._claim_recent(owner, digest, response, tries))
         return recent
 
-    async def mark_delivered(self, claim: Claim) -> None:
-        """Note that a response was delivered to the end: an equal request without a key is then a new one."""
+    async def mark_delivered(self, claim: Claim, request: Request) -> None:
+        """Note that a response is delivered to the end: an equal request without a key is then a new one.
+
+        It is not if the client has gone away meanwhile, and is about to repeat its request.
+        """
         kind, key = claim.document
-        if kind == _RECENT:
+        if kind == _RECENT and not await request.is_disconnected():
             await call_store(self._storage, lambda: self._storage.delete(kind, key))
 
     def _claim_key(self, owner: str, key: str, digest: str, response: str) -> Claim:

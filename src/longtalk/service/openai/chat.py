@@ -9,7 +9,8 @@ that keeps nothing has an `Idempotency-Key`, its answer is in the event log of i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from longtalk.reply import TurnReply
 from longtalk.service.access import Caller
 from longtalk.service.errors import from_error, interrupted, not_found, quote
 from longtalk.service.http import DONE, EventStream, decode, json_response, read_body
-from longtalk.service.idempotency import Claim, Idempotency, has_answer
+from longtalk.service.idempotency import Idempotency, has_answer
 from longtalk.service.ids import ResponseId, is_created_id, new_conversation_id, new_key, parse_response_id
 from longtalk.service.openai.create_chat import CreateChat
 from longtalk.service.openai.items import Item, is_shown
@@ -65,6 +66,7 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     header = request.headers.get(_HEADER)
     path = PATH if header is None else f"{PATH} {header}"
     claim = await idempotency.claim(caller.owner, path, body, request.headers, str(target))
+    mark_delivered = partial(idempotency.mark_delivered, claim, request)
     if not claim.is_new:
         target = parse_response_id(claim.response) or target
         conversation = conversation and target.conversation
@@ -77,14 +79,14 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     try:
         await run.wait_for_events()
         if given.stream:
-            events = _stream(service, run, idempotency, claim, keeps=keeps)
+            events = _stream(service, run, mark_delivered, keeps=keeps)
             return EventStream(pad_stream(events, wanted=given.obfuscates), headers)
         result: Item = await run.wait_for_end()
     except asyncio.CancelledError:
         if not keeps:
             await service.runs.cancel(run.name)
         raise
-    await idempotency.mark_delivered(claim)
+    await mark_delivered()
     return json_response(result, headers=headers)
 
 
@@ -230,7 +232,7 @@ async def _play(run: Run, stream: AsyncStream[Any], order: TurnOrder, chunks: _C
 
 
 async def _stream(
-    service: Service, run: Run, idempotency: Idempotency, claim: Claim, *, keeps: bool
+    service: Service, run: Run, mark_delivered: Callable[[], Awaitable[None]], *, keeps: bool
 ) -> AsyncGenerator[bytes, None]:
     try:
         async for _, events in run.follow():
@@ -240,7 +242,7 @@ async def _stream(
             yield b"data: %s\n\n" % _encoder.encode({"error": error.to_object()})
             return
         yield DONE
-        await idempotency.mark_delivered(claim)
+        await mark_delivered()
     finally:
         if not keeps and not run.ended:
             await service.runs.cancel(run.name)

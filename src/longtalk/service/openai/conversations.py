@@ -93,7 +93,7 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     else:
         if entries:
             await _append(service, caller.owner, claim.response, items, entries)
-    await idempotency.mark_delivered(claim)
+    await idempotency.mark_delivered(claim, request)
     return json_response(_make_conversation(await service.find_conversation(caller.owner, claim.response)))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
 
 import msgspec
 from starlette.requests import Request
@@ -13,7 +14,7 @@ from longtalk.service.access import Caller
 from longtalk.service.deletion import delete_conversation
 from longtalk.service.errors import ApiError, interrupted, not_found, quote
 from longtalk.service.http import DONE, EventStream, decode, json_response, read_body, read_number
-from longtalk.service.idempotency import Claim, Idempotency, has_answer
+from longtalk.service.idempotency import Idempotency, has_answer
 from longtalk.service.ids import ResponseId, parse_response_id
 from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.openai.fields import ENCRYPTED
@@ -37,11 +38,12 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     body = await read_body(request, service.settings.limits)
     given = decode(body, CreateResponse, service.settings.limits)
     given.check()
-    idempotency = Idempotency(service.storage)
     key = request.headers.get("idempotency-key", "")
     seed = f"{len(caller.owner)}:{caller.owner}{key}" if key else ""
     target = await find_target(service, caller, given, seed)
+    idempotency = Idempotency(service.storage)
     claim = await idempotency.claim(caller.owner, PATH, body, request.headers, str(target.id))
+    mark_delivered = partial(idempotency.mark_delivered, claim, request)
     if not claim.is_new:
         found = parse_response_id(claim.response)
         target = msgspec.structs.replace(target, id=found) if found else target
@@ -63,10 +65,10 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
             return json_response(msgspec.json.decode(run.events[0])["response"])
     if given.stream:
         await run.wait_for_events()
-        events = _stream(service, name, -1, idempotency, claim, run=run)
+        events = _stream(service, name, -1, run=run, mark_delivered=mark_delivered)
         return EventStream(pad_stream(events, wanted=given.obfuscates))
     result = await _wait(run)
-    await idempotency.mark_delivered(claim)
+    await mark_delivered()
     return json_response(result)
 
 
@@ -174,10 +176,9 @@ async def _stream(
     service: Service,
     name: RunName,
     after: int,
-    idempotency: Idempotency | None = None,
-    claim: Claim | None = None,
     *,
     run: Run | None = None,
+    mark_delivered: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of a response. `run` is its run in this process, which may have no log."""
     ended = False
@@ -196,8 +197,8 @@ async def _stream(
         run = None
         await asyncio.sleep(_RECOVERY_SECONDS)
     yield DONE
-    if idempotency is not None and claim is not None:
-        await idempotency.mark_delivered(claim)
+    if mark_delivered is not None:
+        await mark_delivered()
 
 
 def to_sse(event: bytes) -> bytes:
