@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from longtalk import errors
 from longtalk.errors import (
     AuthFailed,
     BadOutput,
@@ -108,18 +109,31 @@ def from_error(problem: Exception) -> ApiError:
         seconds = max(1, min(30, (problem.until - now()) // 1000)) if problem.until else 1
         message = "Another turn runs on this conversation. Try again when it has ended."
         return ApiError(409, message, code="conversation_locked", headers={"retry-after": str(seconds)})
-    for kind, status, code in _STATUSES:
-        if isinstance(problem, kind):
-            headers = {}
-            if isinstance(problem, ProviderError) and problem.retry_after is not None:
-                headers["retry-after"] = str(max(1, round(problem.retry_after)))
+    headers = {}
+    if isinstance(problem, ProviderError) and problem.retry_after is not None:
+        headers["retry-after"] = str(max(1, round(problem.retry_after)))
+    return _make_error(type(problem), str(problem), headers)
+
+
+def from_stored_error(error: str) -> ApiError:
+    """Return the error of a turn that has failed, from what is stored of it: the name of its type, and its text."""
+    name, _, text = error.partition(": ")
+    return _make_error(_BY_NAME.get(name, Exception), text, {})
+
+
+def _make_error(kind: type[Exception], text: str, headers: Mapping[str, str]) -> ApiError:
+    for each, status, code in _STATUSES:
+        if issubclass(kind, each):
             error_type = "invalid_request_error" if status < 429 else _TYPES.get(status, "server_error")
-            return ApiError(status, str(problem), kind=error_type, code=code, headers=headers)
-    if isinstance(problem, LongtalkError):
-        return ApiError(500, str(problem), kind="server_error", code="turn_failed")
+            return ApiError(status, text, kind=error_type, code=code, headers=headers)
+    if issubclass(kind, LongtalkError):
+        return ApiError(500, text, kind="server_error", code="turn_failed")
     return ApiError(500, "The service failed. Its log has the details.", kind="server_error", code="internal_error")
 
 
+_BY_NAME: Mapping[str, type[Exception]] = {
+    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, LongtalkError)
+}
 _STATUSES: tuple[tuple[type[Exception], int, str], ...] = (
     (KeyReused, 422, "idempotency_key_reused"),
     (BadOutput, 422, "invalid_output"),

@@ -19,6 +19,7 @@ from openai.types.conversations import (
 from openai.types.responses import CompactedResponse, ResponseItem, ResponsesServerEvent
 from openai.types.responses.input_token_count_response import InputTokenCountResponse
 
+from longtalk.errors import Overloaded, RateLimited, RequestRefused
 from longtalk.service.app import ENDPOINTS
 from longtalk.testing import AsyncScripted, Step, says
 from longtalk.wires import HTTP_WIRES
@@ -198,6 +199,24 @@ def test_a_response_in_the_background_cancelled_and_failed(serve: Serve, http: h
     check_events(read_events(http.get(f"{url}/{made['id']}", params={"stream": "true"}).text))
     failed = read_events(http.post(url, json={**BODY, "model": "broken", "stream": True}).text)
     assert check_events(failed)["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("problem", "code", "message"),
+    [
+        (RateLimited("slow down", status=429, retryable=False), "rate_limit_exceeded", "slow down"),
+        (RequestRefused("no such model", status=400), "invalid_prompt", "no such model"),
+        (Overloaded("busy: wait", status=529, retryable=False), "server_error", "busy: wait"),
+        (OSError("/root/secret"), "server_error", "The service failed. Its log has the details."),
+    ],
+)
+def test_a_failed_response_has_the_same_error_in_its_stream_and_later(
+    serve: Serve, http: httpx2.Client, problem: Exception, code: str, message: str
+) -> None:
+    url = serve(m=AsyncScripted(problem)).url + "/v1/responses"
+    ended = check_events(read_events(http.post(url, json={**BODY, "stream": True}).text))
+    assert (ended["status"], ended["error"]) == ("failed", {"code": code, "message": message})
+    assert http.get(f"{url}/{ended['id']}").json() == ended
 
 
 def test_compaction_counts_models_and_deletion(serve: Serve, http: httpx2.Client) -> None:

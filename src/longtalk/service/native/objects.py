@@ -10,6 +10,7 @@ import msgspec
 from longtalk.archive.history import HistoryEntry, StoredTurn
 from longtalk.events import ToolCall, ToolResult
 from longtalk.notices import Notice
+from longtalk.service.errors import from_stored_error
 from longtalk.service.ids import is_chain
 from longtalk.stores.base import ConversationInfo
 from longtalk.transcript.transcript import TurnStatus
@@ -185,7 +186,7 @@ def to_turn(stored: StoredTurn, conversation: str = "", **more: Any) -> TurnObje
         calls=[to_call(call) for call in stored.calls],
         usage=stored.usage,
         cost=stored.cost,
-        error=clean(turn.error),
+        error=clean(from_stored_error(turn.error).message) if turn.error else "",
         entries=[to_entry(each) for each in stored.entries],
         **more,
     )

@@ -84,6 +84,11 @@ def to_usage(usage: Usage) -> Item:
     }
 
 
+def find_usage(turn: Turn, usage: Usage, status: str) -> Usage | None:
+    """Return the tokens that a response shows; None for one that has ended before the model has answered."""
+    return usage if turn.usage or status in ("completed", "incomplete") else None
+
+
 def find_status(turn: Turn, *, cancelled: bool = False) -> tuple[str, str | None]:
     """Return the status of a turn, and why it is incomplete if it is."""
     if turn.status == "running":

@@ -21,7 +21,7 @@ from longtalk.service.openai.item_pages import find_items, find_items_of
 from longtalk.service.openai.item_references import is_reference, replace_references
 from longtalk.service.openai.items import Item, to_output_items
 from longtalk.service.openai.response_events import ResponseEvents
-from longtalk.service.openai.response_object import find_status, make_response
+from longtalk.service.openai.response_object import find_status, find_usage, make_response
 from longtalk.service.openai.stored_responses import HISTORY, find_response
 from longtalk.service.run import Run, RunName
 from longtalk.service.service import Service
@@ -236,7 +236,8 @@ async def _play(
             raise
         error = from_error(problem)
         said = _list_output(stream.reply, given, tools)
-        run.emit(*events.end("failed", error=error, usage=_read_usage(stream), output=said))
+        usage = find_usage(stream.reply._draft.turn, stream.reply.usage, "failed")
+        run.emit(*events.end("failed", error=error, usage=usage, output=said))
         raise
     reply: TurnReply = stream.reply
     if events is None:
@@ -247,8 +248,8 @@ async def _play(
         on_reply(reply)
     turn = reply._draft.turn
     completed = turn.ended if status == "completed" else None
-    output = _list_output(reply, given, tools)
-    run.emit(*events.end(status, usage=reply.usage, reason=reason, refusal=refusal, completed=completed, output=output))
+    output, usage = _list_output(reply, given, tools), find_usage(turn, reply.usage, status)
+    run.emit(*events.end(status, usage=usage, reason=reason, refusal=refusal, completed=completed, output=output))
     return make_response(
         id_,
         model=model,
@@ -256,7 +257,7 @@ async def _play(
         echo=echo,
         status=status,
         output=output,
-        usage=reply.usage,
+        usage=usage,
         reason=reason,
         completed=completed,
     )
@@ -264,8 +265,3 @@ async def _play(
 
 def _list_output(reply: TurnReply, given: CreateResponse, tools: Mapping[str, CallForm]) -> list[Item]:
     return to_output_items(reply.entries, reply.turn_id, tools=tools, encrypted=given.wants_encrypted)
-
-
-def _read_usage(stream: AsyncStream[Any]) -> Any:
-    reply: TurnReply = stream.reply
-    return reply.usage

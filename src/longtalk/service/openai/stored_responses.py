@@ -9,13 +9,13 @@ from typing import Any
 from longtalk._util.concurrency import call_store
 from longtalk.archive.redaction import is_redacted
 from longtalk.events import PartEnd, ToolCall
-from longtalk.service.errors import ApiError
+from longtalk.service.errors import ApiError, from_stored_error
 from longtalk.service.ids import ResponseId, is_chain
 from longtalk.service.openai.client_tools import CallForm, list_forms, read_call_forms
 from longtalk.service.openai.fields import ENCRYPTED
 from longtalk.service.openai.items import Item, to_input_item, to_items, to_output_items
 from longtalk.service.openai.response_events import ResponseEvents
-from longtalk.service.openai.response_object import find_status, make_response
+from longtalk.service.openai.response_object import find_status, find_usage, make_response
 from longtalk.stores.base import KeyedTurn, Store
 from longtalk.transcript.transcript import Entry, Turn
 from longtalk.usage import Usage
@@ -74,9 +74,7 @@ class StoredResponse:
         `encrypted` includes the encrypted reasoning.
         """
         status, reason = ("failed", None) if interrupted else find_status(self.turn)
-        error = None
-        if status == "failed":
-            error = ApiError(500, self.turn.error or "The turn was interrupted.", code="interrupted")
+        error = self._find_error(interrupted=interrupted) if status == "failed" else None
         return make_response(
             str(self.id),
             model=self._model,
@@ -84,7 +82,7 @@ class StoredResponse:
             echo=self._echo,
             status=status,
             output=self.to_output_items(encrypted=encrypted),
-            usage=self.usage if self.turn.usage else None,
+            usage=find_usage(self.turn, self.usage, status),
             error=error,
             reason=reason,
             completed=self.turn.ended if status == "completed" else None,
@@ -118,14 +116,20 @@ class StoredResponse:
             elif item["type"] == "function_call":
                 made += events.feed(ToolCall(item["call_id"], item["name"], item["arguments"].encode()))
         status, reason = ("failed", None) if interrupted else find_status(self.turn)
-        error = ApiError(500, self.turn.error or "The turn was interrupted.", code="interrupted")
+        error = self._find_error(interrupted=interrupted)
         return made + events.end(
             status,
-            usage=self.usage if self.turn.usage else None,
+            usage=find_usage(self.turn, self.usage, status),
             reason=reason,
             error=error if status == "failed" else None,
             completed=self.turn.ended if status == "completed" else None,
         )
+
+    def _find_error(self, *, interrupted: bool) -> ApiError:
+        """Return why the response has failed."""
+        if self.turn.error and not interrupted:
+            return from_stored_error(self.turn.error)
+        return ApiError(500, "The turn was interrupted.", code="interrupted")
 
     def to_input_items(self) -> list[Item]:
         """Return the items that the request contained, oldest first."""
