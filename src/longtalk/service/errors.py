@@ -92,6 +92,12 @@ def not_found(what: str, param: str = "id") -> ApiError:
     return ApiError(404, f"{what} not found.", param=param, code="not_found")
 
 
+def conversation_locked(seconds: int = 1) -> ApiError:
+    """Return the error for a request that has to wait for a turn that runs."""
+    message = "Another turn runs on this conversation. Try again when it has ended."
+    return ApiError(409, message, code="conversation_locked", headers={"retry-after": str(seconds)})
+
+
 def interrupted() -> ApiError:
     """Return the error for a turn whose process has died or was stopped. The same request continues the turn."""
     message = (
@@ -106,9 +112,7 @@ def from_error(problem: Exception) -> ApiError:
     if isinstance(problem, ApiError):
         return problem
     if isinstance(problem, Busy):
-        seconds = max(1, min(30, (problem.until - now()) // 1000)) if problem.until else 1
-        message = "Another turn runs on this conversation. Try again when it has ended."
-        return ApiError(409, message, code="conversation_locked", headers={"retry-after": str(seconds)})
+        return conversation_locked(max(1, min(30, (problem.until - now()) // 1000)) if problem.until else 1)
     headers = {}
     if isinstance(problem, ProviderError) and problem.retry_after is not None:
         headers["retry-after"] = str(max(1, round(problem.retry_after)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import openai
@@ -11,6 +12,7 @@ import pytest
 from longtalk.testing import AsyncScripted, says, validate
 from longtalk.wires import HTTP_WIRES
 from tests.service.conftest import Serve
+from tests.service.test_runs import Waiting
 
 PAY = {
     "type": "function",
@@ -119,6 +121,25 @@ def test_a_result_and_a_message_can_come_together(serve: Serve) -> None:
     ]
     client.responses.create(model="m", input=both, tools=[PAY], previous_response_id=asked.id)
     assert [message["role"] for message in json.loads(provider.requests[1])["messages"]][-2:] == ["tool", "user"]
+
+
+@pytest.mark.parametrize("more", [{}, {"store": False}, {"background": True}])
+def test_a_response_can_not_follow_one_that_is_not_complete_yet(serve: Serve, more: dict[str, Any]) -> None:
+    provider = Waiting(says("One two three.", pieces=3), says("Four."))
+    client = serve(m=provider).client()
+    first: Any = client.responses.create(model="m", input="Count.", background=True)
+    assert provider.began.wait(60)
+    with pytest.raises(openai.ConflictError) as caught:
+        client.responses.create(model="m", input="Go on.", previous_response_id=first.id, **more)
+    assert caught.value.code == "conversation_locked"
+    assert caught.value.response.headers["retry-after"] == "1"
+    patient = client.with_options(max_retries=5)
+    threading.Timer(0.5, provider.go.set).start()
+    second: Any = patient.responses.create(model="m", input="Go on.", previous_response_id=first.id, **more)
+    while second.status in ("queued", "in_progress"):
+        second = client.responses.retrieve(second.id)
+    assert second.output_text == "Four."
+    assert b"One two three." in provider.requests[1]
 
 
 def test_two_responses_can_follow_the_same_one(serve: Serve) -> None:

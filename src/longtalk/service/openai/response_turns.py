@@ -13,7 +13,7 @@ from longtalk.errors import BadState
 from longtalk.events import Done, Started
 from longtalk.reply import TurnReply
 from longtalk.service.access import Caller
-from longtalk.service.errors import ApiError, from_error, quote
+from longtalk.service.errors import ApiError, conversation_locked, from_error, quote
 from longtalk.service.ids import ResponseId, new_conversation_id, new_key, parse_response_id
 from longtalk.service.openai.client_tools import CallForm, list_forms, write_call_forms
 from longtalk.service.openai.create_response import CreateResponse
@@ -56,6 +56,9 @@ async def find_target(service: Service, caller: Caller, given: CreateResponse, s
         stored = await find_response(store, owner, previous) if previous else None
         if previous is None or stored is None:
             raise previous_not_found(given.previous_response_id)
+        if stored.turn.status == "running" and await service.runs.is_running(RunName(owner, str(previous))):
+            # The answer that the client wants to go on from is not there yet.
+            raise conversation_locked()
         if given.is_stored:
             return Target(ResponseId(previous.conversation, key), True, stored.turn.id, stored.branch)
         state = await read_state(store, owner, previous.conversation, stored.branch, stored.turn.id)
