@@ -31,12 +31,14 @@ class StateSealer:
         return base64.b64encode(seal.close_encoded(state, owner=owner, conversation=purpose)).decode()
 
     async def open(self, text: str, owner: str, purpose: str) -> bytes:
-        """Return the state in a sealed text. Raises `BadState` for anything else."""
+        """Return the state in a sealed text. Raises `BadState` for anything else, whatever is wrong with it."""
         try:
             sealed = base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):
-            raise BadState("This is not a sealed state.", reason="not_sealed", state=b"") from None
-        return (await self._find_seal()).open(sealed, owner=owner, conversation=purpose)
+            return (await self._find_seal()).open(sealed, owner=owner, conversation=purpose)
+        except (binascii.Error, ValueError, BadState):
+            # That a state is one of another owner must not be told from nonsense.
+            message = "This is not a state that the service has sealed for you, or it was changed. Send the last one."
+            raise BadState(message, reason="not_sealed", state=b"") from None
 
     async def _find_seal(self) -> Seal:
         if self._seal is None:

@@ -147,7 +147,6 @@ async def _split_compaction(
     try:
         state = await service.sealer.open(content if isinstance(content, str) else "", caller.owner, COMPACTION)
     except BadState:
-        # Whose it is and what is wrong with it must not be told apart.
         raise ApiError(400, "This compaction item is not valid.", param=where, code="invalid_value") from None
     return items[places[-1] + 1 :], state
 
