@@ -199,7 +199,13 @@ def test_what_can_not_be_asked_is_said(
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["logs"], "Use `longtalk list`, `longtalk show` or `longtalk show --last`"),
+        (["logs"], "Use `longtalk list`, `longtalk show`, `longtalk show --last` or `longtalk search WORDS`"),
+        (["embed", "-c", "text"], "`longtalk search WORDS` finds messages"),
+        (["--cid", "lesson", "Hi"], "Use --id"),
+        (["-s", "Translate.", "--save", "fr"], "`longtalk config alias NAME -s TEXT` saves a system text"),
+        (["models", "-q", "4o"], "`longtalk models WORDS` finds models"),
+        (["hi"], "To ask a question: longtalk ask hi"),
+        (["--store", "talks.db", "--json", "list"], "after the command: longtalk list --store talks.db --json"),
         (["templates"], "Use `longtalk config alias NAME -s TEXT`"),
         (["cost"], "Use `longtalk stats`"),
         (["config", "set-key", "openai", "sk-1"], "run `longtalk config set-key openai`, which asks for it"),

@@ -6,6 +6,7 @@ import re
 import sys
 
 from longtalk._sync.turn.stream import Stream
+from longtalk.cli.clock import show_clock
 from longtalk.cli.output import LineEnds, print_note, print_text
 from longtalk.errors import InputError
 from longtalk.events import Text
@@ -22,13 +23,15 @@ def print_stream(stream: Stream[StoredReply]) -> StoredReply:
     # In a pipe, the text is written unchanged.
     ends = LineEnds() if sys.stdout.isatty() else None
     try:
-        with stream:
+        with show_clock() as end_clock, stream:
             for event in stream:
                 if isinstance(event, Text):
+                    end_clock()
                     has_text = True
                     print_text(ends.add(event.text) if ends else event.text, end="")
                     sys.stdout.flush()
                 elif isinstance(event, Notice):
+                    end_clock()
                     print_note(f"({event.text})")
         print_text(ends.end() if ends else "", end="")
     except Exception:

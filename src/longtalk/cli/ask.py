@@ -15,6 +15,7 @@ import msgspec
 from longtalk._sync.providers.local.provider import Local
 from longtalk.cli.answers import extract_code, print_stream, print_usage
 from longtalk.cli.ask_inputs import load_tools, parse_options, read_question, read_schema
+from longtalk.cli.clock import show_clock
 from longtalk.cli.output import print_json, print_note, print_text
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
 from longtalk.errors import InputError, LongtalkError
@@ -59,7 +60,8 @@ def run(
 def _answer(session: ChatSession, message: Any, arguments: Mapping[str, Any], *, extract: bool, as_json: bool) -> None:
     talk = session.ensure_stored()
     if as_json:
-        reply = talk.send(message, system=session.system, on_busy="wait", **arguments)
+        with show_clock():
+            reply = talk.send(message, system=session.system, on_busy="wait", **arguments)
         print_json(
             {
                 "conversation": talk.id,
@@ -73,7 +75,8 @@ def _answer(session: ChatSession, message: Any, arguments: Mapping[str, Any], *,
             }
         )
     elif extract or arguments["output"] is not None:
-        reply = talk.send(message, system=session.system, on_busy="wait", **arguments)
+        with show_clock():
+            reply = talk.send(message, system=session.system, on_busy="wait", **arguments)
         for notice in reply.notices:
             print_note(f"({notice.text})")
         print_text(extract_code(reply.text) if extract else json.dumps(reply.output, ensure_ascii=False))

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from longtalk import __version__
+from longtalk.cli.command_group import Commands
 from longtalk.cli.completion import complete_branches, complete_ids
 from longtalk.cli.shared_options import (
     AS_JSON,
@@ -23,71 +24,18 @@ from longtalk.cli.shared_options import (
     table_options,
 )
 
-_ELSEWHERE = {
-    "logs": "list`, `longtalk show` or `longtalk show --last",
-    "log": "list`, `longtalk show` or `longtalk show --last",
-    "history": "show",
-    "cost": "stats",
-    "costs": "stats",
-    "usage": "stats",
-    "prompt": "ask",
-    "ls": "list",
-    "rm": "delete",
-    "cat": "show",
-    "mv": "rename",
-    "aliases": "config alias",
-    "alias": "config alias",
-    "templates": "config alias NAME -s TEXT",
-    "schemas": "ask --schema",
-    "tools": "ask --tools",
-    "fragments": "ask --file",
-    "install": "models",
-    "default": "config set default_model",
-}
-"""What commands of other tools are called here."""
-
-
-def _is_option_of(command: click.Command, word: str) -> bool:
-    """Return True if a word is an option of a command, even with its value; help is an option of each."""
-    known = {name for each in command.params for name in each.opts if name.startswith("-")}
-    name = word.partition("=")[0] if word.startswith("--") else word[:2]
-    return name in known
-
-
-class Commands(click.Group):
-    """A group of commands that knows the names of other tools for them."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take options of a question that come before it for `ask`: `longtalk -m MODEL "…"`."""
-        ask = self.commands.get("ask")
-        if args and ask is not None and _is_option_of(ask, args[0]):
-            args = ["ask", *args]
-        return super().parse_args(ctx, args)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name. For a name that another tool uses, say what it is called here."""
-        if args and args[0] in _ELSEWHERE and args[0] not in self.commands:
-            ctx.fail(f"No such command {args[0]!r}. Use `longtalk {_ELSEWHERE[args[0]]}`.")
-        if args and any(map(str.isspace, args[0].strip())):
-            # A question instead of a command.
-            args = ["ask", *args]
-        if args[:1] == ["keys"] and args[1:2] == ["set"]:
-            ctx.fail(
-                "No such command 'set'. `longtalk config set-key` stores the key of a provider; `longtalk keys` is for "
-                "the service's clients."
-            )
-        return super().resolve_command(ctx, args)
-
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="longtalk %(version)s")
 def commands() -> None:
     """Long talks, short prompts.
 
+    A question in the place of a command is asked.
+
     \b
     longtalk chat
+    longtalk "What is a fugue?"
+    git diff | longtalk -s "Write a commit message."
     longtalk list
     longtalk chat --help
     """

@@ -25,7 +25,13 @@ _POLICY = click.option(
 _BASE_URL = click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
 
 _OPTION = click.option(
-    "-o", "--option", "options", nargs=2, multiple=True, metavar="NAME VALUE", help="An option for the provider."
+    "-o",
+    "--option",
+    "options",
+    nargs=2,
+    multiple=True,
+    metavar="NAME VALUE",
+    help="An option for the provider, such as: -o temperature 0.",
 )
 _TOOLS = click.option(
     "-t",

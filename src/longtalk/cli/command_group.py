@@ -1,0 +1,138 @@
+"""The `longtalk` command itself: it takes a question in place of a command, and knows the words of other tools."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import stat
+import sys
+
+import click
+
+_COMMANDS = {
+    "logs": "Use `longtalk list`, `longtalk show`, `longtalk show --last` or `longtalk search WORDS`.",
+    "history": "Use `longtalk show`.",
+    "cost": "Use `longtalk stats`.",
+    "prompt": "Use `longtalk ask`.",
+    "ls": "Use `longtalk list`.",
+    "rm": "Use `longtalk delete`.",
+    "cat": "Use `longtalk show`.",
+    "mv": "Use `longtalk rename`.",
+    "aliases": "Use `longtalk config alias`, which lists them, or `longtalk config alias NAME MODEL`.",
+    "templates": "Use `longtalk config alias NAME -s TEXT`, and -m NAME.",
+    "schemas": "Use `longtalk ask --schema`.",
+    "tools": "Use `longtalk ask --tools`.",
+    "fragments": "Use `longtalk ask --file`.",
+    "plugins": "There are no plugins. `longtalk models` lists the models.",
+    "embed": "There are no embeddings of texts. `longtalk search WORDS` finds messages.",
+    "default": "Use `longtalk models default`.",
+}
+_COMMANDS |= {
+    "log": _COMMANDS["logs"],
+    "costs": _COMMANDS["cost"],
+    "usage": _COMMANDS["cost"],
+    "alias": _COMMANDS["aliases"],
+    "install": _COMMANDS["plugins"],
+    "uninstall": _COMMANDS["plugins"],
+    "embed-multi": _COMMANDS["embed"],
+    "embed-models": _COMMANDS["embed"],
+    "similar": _COMMANDS["embed"],
+    "collections": _COMMANDS["embed"],
+}
+"""Commands of other tools, and what to use here."""
+_OPTIONS = {
+    "--save": "`longtalk config alias NAME -s TEXT` saves a system text for -m NAME.",
+    "--template": "Use -m NAME with a name that `longtalk config alias NAME -s TEXT` has saved.",
+    "--key": "`longtalk config set-key PROVIDER` stores a key.",
+    "--cid": "Use --id.",
+    "--database": "Use --store.",
+    "--usage": "A terminal shows the tokens of each answer, and `longtalk stats --turns` those of all.",
+    "--td": "`longtalk show` prints the calls and their results.",
+    "--no-stream": "It makes no difference in a pipe; --json prints the whole answer at once.",
+    "--schema-multi": "Use --schema with a JSON Schema of an object that has the list.",
+    "--query": "`longtalk models WORDS` finds models, `longtalk search WORDS` messages.",
+    "--at": "Use -a: what kind of image it is shows in its first bytes.",
+    "--sf": 'Use -s "$(cat FILE)".',
+    "--xl": "Use -x, which prints the first code block.",
+    "--options": "`longtalk ask -o NAME VALUE` passes any option of the provider's API.",
+}
+_OPTIONS |= {
+    "-q": _OPTIONS["--query"],
+    "-d": _OPTIONS["--database"],
+    "-u": _OPTIONS["--usage"],
+    "--tools-debug": _OPTIONS["--td"],
+    "--attachment-type": _OPTIONS["--at"],
+    "--system-fragment": _OPTIONS["--sf"],
+    "--extract-last": _OPTIONS["--xl"],
+}
+"""Options of other tools, and what to use here."""
+
+
+class Command(click.Command):
+    """A command that knows options of other tools."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as problem:
+            if problem.option_name in _OPTIONS:
+                ctx.fail(f"No such option '{problem.option_name}'. {_OPTIONS[problem.option_name]}")
+            raise
+
+
+class Commands(click.Group):
+    """A group of commands that asks what is in the place of a command, and knows the names of other tools for them."""
+
+    command_class = Command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take options that come before a question for `ask`: `longtalk -m MODEL "…"`. What is piped in is asked."""
+        if (args and args[0].startswith("-") and not _is_option_of(self, ctx, args[0])) or (not args and _has_pipe()):
+            self._check_order(ctx, args)
+            args = ["ask", *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the arguments name. For a name that another tool uses, say what to use here."""
+        name = args[0]
+        if name in _COMMANDS and name not in self.commands:
+            ctx.fail(f"No such command {name!r}. {_COMMANDS[name]}")
+        if not name.replace("-", "").isalnum() or not name.isascii():
+            # A question instead of a command.
+            args = ["ask", *args]
+        if args[0] == "keys" and args[1:2] in (["set"], ["get"], ["path"]):
+            ctx.fail(
+                f"No such command {args[1]!r}. `longtalk config set-key` stores the key of a provider; `longtalk keys` "
+                "is for the service's clients."
+            )
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as problem:
+            if "mean" in problem.format_message():
+                raise
+            ctx.fail(f"{problem.format_message()} To ask a question: longtalk ask {name}")
+
+    def _check_order(self, ctx: click.Context, args: list[str]) -> None:
+        """Fail if a command follows its options: its name would be sent as a question."""
+        ask, words = self.commands["ask"], None
+        with contextlib.suppress(click.UsageError):
+            # What is wrong with the options, `ask` says.
+            words = ask.make_parser(click.Context(ask)).parse_args(list(args))[0].get("question")
+        if isinstance(words, tuple) and words and words[0] in self.commands:
+            options = shlex.join(each for each in args if each != words[0])
+            ctx.fail(f"Options come after the command: longtalk {words[0]} {options}")
+
+
+def _is_option_of(command: click.Command, ctx: click.Context, word: str) -> bool:
+    return any(word in each.opts for each in command.get_params(ctx))
+
+
+def _has_pipe() -> bool:
+    """Return True if standard input is a pipe or a file that may have text."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        status = os.fstat(sys.stdin.fileno())
+        return stat.S_ISFIFO(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_size > 0)
+    return False
