@@ -140,8 +140,8 @@ QUESTIONS = [command for block in BLOCKS if any("longtalk ask" in each for each 
 SERVICE = [command for block in BLOCKS for command in block if command.split()[1] in ("serve", "keys")]
 UPKEEP = [command for block in BLOCKS for command in block if command.split()[1] in ("doctor", "migrate", "backup")]
 ABOUT_STORED = (
-    *("branches", "brief", "completion", "context", "edit", "export", "fork", "list", "rename", "rewind", "search"),
-    "stats",
+    *("branches", "brief", "completion", "context", "edit", "export", "fork", "list", "profile", "rename", "rewind"),
+    *("search", "stats"),
 )
 STORED = [command for block in BLOCKS for command in block if command.split()[1] in ABOUT_STORED]
 IMPORTS = [command for block in BLOCKS for command in block if command.split()[1] == "import"]
@@ -159,12 +159,13 @@ def test_the_commands_about_stored_conversations_run(environment: dict[str, str]
     (Path(environment["HOME"]) / ".config/fish/completions").mkdir(parents=True)
     talk = ["longtalk", "chat", "lesson-7", "-m", "ollama:llama3.2", "-p", "Memory()"]
     run([*talk, "--lines"], environment, tmp_path, typed="How do I hold the bow?\nAnd the violin?\n")
-    entries = [json.loads(line)["id"] for line in _read_json("show", environment, tmp_path)]
+    entries = [json.loads(line)["id"] for line in _read_json("show lesson-7", environment, tmp_path)]
     assert {command.split()[1] for command in STORED} == {*ABOUT_STORED}
     for command in STORED:
         filled = command.replace("q3vft5cmxl2a-0", entries[0]).replace("q3vft5cmxl2a-1", entries[1])
         if "LINE" in filled:
-            filled = filled.replace("LINE", json.loads(_read_json("brief show", environment, tmp_path)[0])["id"])
+            listed = "profile list" if "profile" in filled else "brief show lesson-7"
+            filled = filled.replace("LINE", json.loads(_read_json(listed, environment, tmp_path)[0])["id"])
         if "--since" in filled:
             # The dates of the page are over, so that nothing matches them.
             filled = filled.replace("2026-11-01", "2020-01-01").replace("2026-11-15", "2999-01-01")
@@ -202,7 +203,7 @@ def test_the_mapping_on_the_page_of_imports_reads_the_tables_of_an_app(
 
 
 def _read_json(command: str, environment: dict[str, str], where: Path) -> list[str]:
-    return run(["longtalk", *command.split(), "lesson-7", "--json"], environment, where).splitlines()
+    return run(["longtalk", *command.split(), "--json"], environment, where).splitlines()
 
 
 @pytest.mark.slow
@@ -260,6 +261,16 @@ def test_the_violin_teacher_fills_its_brief_from_scripted_answers(environment: d
         "lesson_context: first lesson; plays for six years; violin from 1890  (the app)",
     ):
         assert line in said
+
+
+def test_the_second_of_two_conversations_knows_what_was_said_in_the_first(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    said = run([sys.executable, str(ROOT / "examples" / "two_conversations.py"), "--scripted"], environment, tmp_path)
+    monday, friday = said.split("=== friday ===")
+    assert "recalled" not in monday
+    assert re.search(r"\([1-9]\d+ tokens sent, [1-9]\d* of them recalled\)", friday)
+    assert "about_user: lives in Bergen" in friday
 
 
 def read_prose(page: Path) -> str:

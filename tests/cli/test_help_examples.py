@@ -110,6 +110,7 @@ def fill_store(path: Path) -> None:
             archive = Archive(store, owner=owner)
             archive.load(re.sub(r"\b\d{13}\b", LONG_AGO, text))
             archive.set_metadata(id, {"topic": "bows"})
+            archive.profile().add("preferences", "Short answers")
 
 
 def run(*arguments: str, folder: Path, **more: str) -> str:

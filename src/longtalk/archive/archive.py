@@ -116,9 +116,12 @@ class AsyncArchive(AsyncArchiveReading):
         found: bool = await self._call(partial(read_privacy, self.store), conversation)
         return found
 
-    async def set_private(self, conversation: str, private: bool = True) -> None:
-        """Make a conversation private, or end that. What it has added to the owner's profile is no longer there."""
-        await self._call(partial(change_privacy, self.store, private=private), conversation)
+    async def set_private(self, conversation: str, private: bool = True, *, create: bool = False) -> None:
+        """Make a conversation private, or end that. What it has added to the owner's profile is no longer there.
+
+        With `create`, a conversation that does not exist is begun.
+        """
+        await self._call(partial(change_privacy, self.store, private=private, create=create), conversation)
 
     # Figures and checks
 

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from longtalk._util.checks import PROFILE_ID
+from longtalk._util.checks import PROFILE_ID, check_id
 from longtalk.errors import NotFound
 from longtalk.memory.brief.record import KIND as BRIEF
 from longtalk.memory.brief.record import BriefRecord
@@ -166,6 +166,7 @@ def change_privacy(store: Store, owner: str, conversation: str, *, private: bool
 
     Raises `NotFound` if there is none. A running turn is not disturbed.
     """
+    check_id(conversation)
     record = PlacedRecord(make_private_record(now(), private=private), -1)
     heads = list(_read_heads(store, owner, conversation, limit=None))
     if not heads and create:

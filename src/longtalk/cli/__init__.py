@@ -1,7 +1,8 @@
 """The command-line interface.
 
-`command_flags`, `branch_flags`, `talk_flags`, `transfer_flags` and `service_flags` declare all commands with their
-options and help. Each command is implemented in a separate module, which is imported when the command runs.
+`command_flags`, `branch_flags`, `profile_flags`, `talk_flags`, `transfer_flags` and `service_flags` declare all
+commands with their options and help. Each command is implemented in a separate module, which is imported when the
+command runs.
 """
 
 from __future__ import annotations

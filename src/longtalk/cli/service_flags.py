@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from longtalk.cli import branch_flags as branch_flags
+from longtalk.cli import profile_flags as profile_flags
 from longtalk.cli import transfer_flags as transfer_flags
 from longtalk.cli.shared_options import AS_JSON, table_options
 from longtalk.cli.talk_flags import commands as commands

@@ -250,6 +250,9 @@ _TABLE = (
     Command(
         "/brief", "", "show the brief, which the policy Memory() keeps", lambda chat, _: views.show_brief(chat.session)
     ),
+    Command(
+        "/profile", "", "show what all conversations know about you", lambda chat, _: views.show_profile(chat.session)
+    ),
     Command("/cost", "", "show tokens and cost, by turn and in all", lambda chat, _: views.show_cost(chat.session)),
     Command("/history", "", "show the conversation", lambda chat, _: views.show_history(chat.session)),
     Command(

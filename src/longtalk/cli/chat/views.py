@@ -11,6 +11,7 @@ from longtalk.archive.metrics import Metrics
 from longtalk.cli.context import print_context
 from longtalk.cli.export import export_conversation
 from longtalk.cli.output import escape_line, format_time, pluralize, print_note, print_text, reword_error, wrap
+from longtalk.cli.profile import print_lines
 from longtalk.cli.search import print_hits
 from longtalk.cli.session import ChatSession
 from longtalk.cli.show import print_history
@@ -56,6 +57,11 @@ def show_brief(session: ChatSession) -> None:
         print_text(session.talk.brief.text() or "(The brief is empty.)")
     except InputError as problem:
         raise InputError(f"{reword_error(problem)} Or here: /policy Memory()") from None
+
+
+def show_profile(session: ChatSession) -> None:
+    """Print the lines of the owner's profile."""
+    print_lines(session.archive.profile().lines(), as_json=False)
 
 
 def show_cost(session: ChatSession) -> None:
