@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from longtalk.errors import InputError
 from longtalk.providers.registry import PROVIDERS
 from longtalk.service.settings import ModelSettings, load_credentials, load_settings
 from longtalk.service.settings_file import set_alias
@@ -73,3 +74,36 @@ def test_a_change_keeps_the_permissions_of_the_file_and_a_link_to_it(folder: Pat
     assert (folder / "settings.toml").is_symlink()
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
     assert load_settings().models["tutor"].model == "groq:m"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("port = 99999", "port: Expected `int` <= 65535. Change it in "),
+        ("workers = 0", "workers: Expected `int` >= 1. Change it in "),
+        ("[limits]\nconcurrent_turns = -1", "limits.concurrent_turns: Expected `int` >= 0"),
+        ("[retention]\ndays = -1", "retention.days: Expected `float` >= 0"),
+        ("prot = 1", "unknown field `prot`. Change it in "),
+    ],
+)
+def test_a_setting_that_can_not_be_used_is_named_with_its_file(folder: Path, text: str, said: str) -> None:
+    folder.mkdir()
+    (folder / "settings.toml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_settings()
+    assert said in str(caught.value)
+    assert str(folder) in str(caught.value)
+
+
+def test_a_variable_or_an_option_that_can_not_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGTALK_PORT", "many")
+    with pytest.raises(InputError, match=r"port: .*Change it in LONGTALK_PORT\."):
+        load_settings()
+    with pytest.raises(InputError, match=r"port: .*Change it in the options\."):
+        load_settings(port=-1)
+
+
+def test_a_table_is_not_taken_from_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGTALK_LIMITS", "60")
+    with pytest.raises(InputError, match="LONGTALK_LIMITS can't be used: `limits` is a table"):
+        load_settings()

@@ -11,9 +11,10 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from longtalk._util import user_dirs
 from longtalk._util.file_locks import change_file
@@ -24,6 +25,10 @@ _log = logging.getLogger("longtalk")
 
 ENVIRONMENT = "LONGTALK_"
 """The prefix of environment variables that override settings: `LONGTALK_STORE`, `LONGTALK_PORT` and so on."""
+_TABLES = ("jwt", "limits", "models", "retention")
+"""Settings that are tables: only the file can have them. `LONGTALK_MODELS` names the folder of the local models."""
+_Count = Annotated[int, Meta(ge=0)]
+_Amount = Annotated[float, Meta(ge=0)]
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,23 +60,23 @@ class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits for each owner, counted by all processes together. 0 means that there is no limit."""
 
-    body_bytes: int = 20_000_000
+    body_bytes: Annotated[int, Meta(ge=1)] = 20_000_000
     """The largest body of a request; always limited."""
-    json_depth: int = 100
+    json_depth: Annotated[int, Meta(ge=1)] = 100
     """How deep objects and arrays in a body may be nested; always limited."""
-    requests_per_minute: int = 0
-    concurrent_turns: int = 0
-    tokens_per_day: int = 0
+    requests_per_minute: _Count = 0
+    concurrent_turns: _Count = 0
+    tokens_per_day: _Count = 0
     """Tokens sent and received in a day (UTC)."""
-    cost_per_day: float = 0.0
+    cost_per_day: _Amount = 0.0
     """US dollars in a day (UTC). Models without known prices are then refused."""
 
 
 class RetentionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The number of days without a change after which conversations are deleted. 0 keeps them."""
 
-    days: float = 0.0
-    chain_days: float = 0.0
+    days: _Amount = 0.0
+    chain_days: _Amount = 0.0
     """For chains of responses that belong to no conversation; 0: as other conversations."""
 
 
@@ -94,8 +99,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """All settings of the service."""
 
     host: str = "127.0.0.1"
-    port: int = 8086
-    workers: int = 1
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8086
+    workers: Annotated[int, Meta(ge=1, le=64)] = 1
     store: str = ""
     """A path or an address, as for `longtalk list --store`; empty for the SQLite file in the user's data folder."""
     default_model: str = "local"
@@ -109,7 +114,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """A TOML file with the keys that seal the states of clients: name = "64 hexadecimal digits", the newest first."""
     limits: Limits = Limits()
     retention: RetentionSettings = RetentionSettings()
-    shutdown_seconds: int = 20
+    shutdown_seconds: _Count = 20
     """How long a process that is stopped lets turns go on before it hands them over."""
     access_log: bool = True
     """Whether `longtalk serve` writes a line to standard error for each request."""
@@ -146,14 +151,27 @@ def load_settings(path: Path | None = None, **flags: Any) -> Settings:
     source = path or get_settings_path()
     values = _read_toml(source, must_exist=path is not None)
     for field in msgspec.structs.fields(Settings):
-        given = os.environ.get(ENVIRONMENT + field.name.upper())
-        if given is not None and field.name not in ("models", "jwt", "limits", "retention"):
+        variable = ENVIRONMENT + field.name.upper()
+        given = os.environ.get(variable)
+        if given is not None and field.name not in _TABLES:
             values[field.name] = [each for each in given.split(",") if each] if "list" in str(field.type) else given
+        elif given is not None and field.name != "models":
+            raise InputError(f"{variable} can't be used: `{field.name}` is a table. Set it in {source}.")
     values |= {name: value for name, value in flags.items() if value is not None}
     try:
         return msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as problem:
-        raise InputError(f"The settings can't be used: {problem}. They are in {source} and the environment.") from None
+        what = explain_invalid(problem)
+        name = what.partition(":")[0]
+        variable = ENVIRONMENT + name.upper()
+        where = "the options" if flags.get(name) is not None else variable if variable in os.environ else source
+        raise InputError(f"The settings can't be used: {what}. Change it in {where}.") from None
+
+
+def explain_invalid(problem: msgspec.ValidationError) -> str:
+    """Return what is wrong with settings, after the name of the setting where it is known."""
+    what, _, path = str(problem).partition(" - at `$.")
+    return f"{path.removesuffix('`')}: {what}" if path else what
 
 
 def load_credentials() -> dict[str, str]:

@@ -12,7 +12,7 @@ import msgspec
 
 from longtalk._util.file_locks import change_file
 from longtalk.errors import InputError
-from longtalk.service.settings import ModelSettings, Settings, get_settings_path
+from longtalk.service.settings import ModelSettings, Settings, explain_invalid, get_settings_path
 
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
@@ -96,7 +96,8 @@ def _change(change: Callable[[str], str]) -> Path:
         try:
             msgspec.convert(tomllib.loads(text), Settings, strict=False)
         except (tomllib.TOMLDecodeError, msgspec.ValidationError) as problem:
-            raise InputError(f"The settings in {path} would not be valid: {problem}. Nothing was changed.") from None
+            what = explain_invalid(problem) if isinstance(problem, msgspec.ValidationError) else problem
+            raise InputError(f"The settings in {path} would not be valid: {what}. Nothing was changed.") from None
         return text
 
     change_file(path, read_and_change, mode=0o666)
