@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import threading
 from pathlib import Path
@@ -190,3 +191,15 @@ def test_the_clocks_of_servers_are_compared(monkeypatch: pytest.MonkeyPatch) -> 
         (found,) = _check_clock(store)
         assert (found.level, "NTP" in found.text) == ("error", True)
         store.close()
+
+
+def test_a_folder_in_which_no_store_can_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("A file in the place of a folder.")
+    assert any("can't be created" in each.text for each in examine(None, None) if each.level == "error")
+
+
+def test_a_file_that_can_not_be_used_is_named_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config").write_text("A file in the place of a folder.")
+    done = longtalk("config", "set", "default_model", "ollama:x", environment=dict(os.environ))
+    assert (done.returncode, "Errno" in done.stderr) == (1, False)
+    assert done.stderr.startswith(f"longtalk: Can't use '{tmp_path}/config")

@@ -88,7 +88,10 @@ def examine(settings: str | None, store: str | None) -> Iterator[Finding]:
     else:
         # A check creates nothing.
         level: Level = "warning" if loaded.store else "ok"
-        yield Finding(level, "store", f"{name} does not exist yet: `longtalk serve` creates it")
+        if _can_create(name):
+            yield Finding(level, "store", f"{name} does not exist yet: `longtalk serve` creates it")
+        else:
+            yield Finding("error", "store", f"{name} can't be created: this user may not write to its folder")
         yield from _check_access(loaded, AccessKeys(InMemoryStorage()))
         yield from _check_models(loaded)
         return
@@ -111,6 +114,12 @@ def examine(settings: str | None, store: str | None) -> Iterator[Finding]:
     finally:
         opened.close()
     yield from _check_models(loaded)
+
+
+def _can_create(path: str) -> bool:
+    """Return True if the user may write to the folder of a path, or to the nearest one that exists above it."""
+    folder = next(each for each in Path(path).absolute().parents if each.exists())
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def _is_missing_file(store: str) -> bool:

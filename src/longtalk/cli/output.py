@@ -28,6 +28,8 @@ _WORDING = {
     "Choose another id, or": "Choose another id with --id, or",
     "; pass an id": "; choose an id with --id",
     "Omit the id.": "Omit --id.",
+    "Choose another path for the store.": "Choose another path with --store.",
+    "Choose another path.": "Choose another path with --store.",
     "pass a mapping": "pass a mapping (--mapping)",
     "pass an owner map": "pass --owner-map",
     'choose all owners (owners="all"), an owner map (owners={…}), or one owner': (
@@ -73,6 +75,8 @@ def print_error(problem: Exception) -> None:
 def reword_error(problem: Exception) -> str:
     """Return the message of an error, with Python arguments replaced by command-line options."""
     text = str(problem)
+    if isinstance(problem, OSError) and problem.filename and problem.strerror:
+        text = f"Can't use {os.fspath(problem.filename)!r}: {problem.strerror}."
     for argument, option in _WORDING.items():
         text = text.replace(argument, option)
     return text

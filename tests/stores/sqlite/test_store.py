@@ -1185,6 +1185,12 @@ def test_a_full_disk_loses_nothing_that_was_saved(store: SQLite) -> None:
     assert texts(store, "talk") == ["a", "b"]
 
 
+def test_a_disk_too_full_to_read_is_named_as_such(path: Path) -> None:
+    problem = apsw.IOError("disk I/O error")
+    problem.extendedresult = apsw.SQLITE_IOERR_SHMSIZE
+    assert "the disk is full" in str(sqlite_file.File(str(path), "normal")._translate_error(problem))
+
+
 # Names, owners
 
 

