@@ -87,8 +87,10 @@ def test_the_async_client_does_what_the_sync_one_does(serve: Serve, wire: str) -
     assert asyncio.run(use()) == ["Hello.", "Hello.", "Hello.", "Paid.", *items]
 
 
-def test_a_background_response_is_resumed_polled_and_cancelled(serve: Serve) -> None:
-    provider = Waiting()
+@pytest.mark.parametrize("wire", HTTP_WIRES)
+def test_a_background_response_is_resumed_polled_and_cancelled(serve: Serve, wire: str) -> None:
+    slow, later = says("One two three.", pieces=3, wire=wire), says("Later.", wire=wire)
+    provider = Waiting(slow, slow, later, wire=HTTP_WIRES[wire])
     client: Any = serve(m=provider).client()
     stream = client.responses.create(model="m", input="Count.", background=True, stream=True)
     first = next(iter(stream))
@@ -100,6 +102,45 @@ def test_a_background_response_is_resumed_polled_and_cancelled(serve: Serve) -> 
         assert rest.get_final_response().output_text == "One two three."
     ended = client.responses.cancel(first.response.id)
     assert (ended.status, json.loads(ended.to_json())["id"]) == ("completed", first.response.id)
+    provider.began.clear()
+    provider.go.clear()
+    second = client.responses.create(model="m", input="Again.", background=True, previous_response_id=first.response.id)
+    assert provider.began.wait(10)
+    assert client.responses.cancel(second.id).status == "cancelled"
+    assert client.responses.retrieve(second.id).status == "cancelled"
+    third = client.responses.create(model="m", input="And now?", previous_response_id=second.id)
+    assert third.output_text == "Later."
+    assert b"One t" in provider.requests[2]
+
+
+@pytest.mark.parametrize("wire", HTTP_WIRES)
+def test_a_chain_is_compacted_and_goes_on_from_the_item(serve: Serve, wire: str) -> None:
+    provider = scripted("Hello, Ada.", "You are Ada.", wire=wire)
+    client: Any = serve(m=provider).client()
+    first = client.responses.create(model="m", input="I'm Ada.")
+    done = client.responses.compact(model="m", previous_response_id=first.id)
+    assert [item.type for item in done.output] == ["compaction"]
+    question = {"role": "user", "content": "Who am I?"}
+    items = [item.to_dict() for item in done.output]
+    told = client.responses.create(model="m", input=[*items, question])
+    assert told.output_text == "You are Ada."
+    assert b"I'm Ada." in provider.requests[-1]
+    assert client.responses.input_tokens.count(model="m", input=[*items, question]).input_tokens > 0
+
+
+@pytest.mark.parametrize("wire", HTTP_WIRES)
+def test_a_chain_goes_on_over_a_websocket_and_then_over_http(serve: Serve, wire: str) -> None:
+    provider = scripted("Hello.", "The violin.", "Yes.", wire=wire)
+    client: Any = serve(m=provider).client()
+    made: list[Any] = []
+    with client.responses.connect() as connection:
+        for text in ("I play the violin.", "What do I play?"):
+            connection.response.create(model="m", input=text, **({"previous_response_id": made[-1].id} if made else {}))
+            event = next(each for each in connection if each.type == "response.completed")
+            made.append(event.response)
+    last = client.responses.create(model="m", input="Really?", previous_response_id=made[-1].id)
+    assert [each.output_text for each in (*made, last)] == ["Hello.", "The violin.", "Yes."]
+    assert all(b"I play the violin." in request for request in provider.requests)
 
 
 @pytest.mark.slow
@@ -119,3 +160,44 @@ def test_the_local_model_answers_over_both_surfaces_and_remembers(serve: Serve) 
     messages = [{"role": "user", "content": "Hello!"}]
     chunks = client.chat.completions.create(model="local", max_tokens=16, messages=messages, stream=True)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks).strip()
+
+
+@pytest.mark.slow
+def test_the_local_model_answers_in_conversations_in_the_background_over_a_websocket_and_after_compaction(
+    serve: Serve,
+) -> None:
+    client: Any = serve().client(timeout=300)
+    short = {"model": "local", "max_output_tokens": 16, "temperature": 0}
+    talk = client.conversations.create(items=[{"role": "user", "content": "I'm Ada."}])
+    first = client.responses.create(**short, input="Who am I?", conversation=talk.id)
+    items = client.conversations.items.list(talk.id, order="asc").data
+    assert [item.role for item in items] == ["user", "user", "assistant"]
+    assert items[-1].content[0].text == first.output_text
+
+    stream = client.responses.create(**short, input="Tell me more.", conversation=talk.id, background=True, stream=True)
+    begun = next(iter(stream))
+    stream.close()
+    *_, last = client.responses.retrieve(begun.response.id, stream=True, starting_after=begun.sequence_number)
+    assert last.response.output_text.strip()
+    assert last.response.output_text == client.responses.retrieve(begun.response.id).output_text
+
+    long = client.responses.create(model="local", input="Count to a thousand.", background=True)
+    assert client.responses.cancel(long.id).status in ("cancelled", "completed")
+
+    with client.responses.connect() as connection:
+        connection.response.create(**short, input="Hello.", store=False)
+        told = next(each.response for each in connection if each.type in ("response.completed", "response.incomplete"))
+        connection.response.create(**short, input="Once more.", store=False, previous_response_id=told.id)
+        again = next(each.response for each in connection if each.type in ("response.completed", "response.incomplete"))
+    assert again.usage.input_tokens > told.usage.input_tokens
+
+    compacted = client.responses.compact(model="local", previous_response_id=begun.response.id)
+    item = compacted.output[-1].to_dict()
+    assert client.responses.create(**short, input=[item, {"role": "user", "content": "Go on."}]).output_text.strip()
+
+    async def ask() -> str:
+        async with openai.AsyncOpenAI(base_url=client.base_url, api_key="none", timeout=300) as other:
+            made: Any = await other.responses.create(**short, input="Hi.", conversation=talk.id)
+            return str(made.output_text)
+
+    assert asyncio.run(ask()).strip()
