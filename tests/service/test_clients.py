@@ -146,7 +146,7 @@ def test_agents_sdk(start: Any) -> None:
 
 
 def test_openai_for_node(start: Any) -> None:
-    script = ["Hello.", VIOLIN, COUNT, COUNT, ADD, SUM, POINT, ADA, "Done.", ADD, SUM, POINT]
+    script = ["Hello.", VIOLIN, COUNT, COUNT, ADD, SUM, POINT, ADA, "Done.", DOT, VIOLIN, ADD, SUM, POINT]
     client = start(*script, wire="gemini")
     assert client.run_node("use_openai.mjs") == {
         "chain": ["Hello.", VIOLIN],
@@ -155,6 +155,10 @@ def test_openai_for_node(start: Any) -> None:
         "schema": 3,
         "conversation": ["message", "message"],
         "background": "Done.",
+        "cancelled": "completed",
+        "image": [DOT, "input_image"],
+        "compacted": VIOLIN,
+        "deleted": 404,
         "chat": [SUM, 3],
     }
     client.provider.check()

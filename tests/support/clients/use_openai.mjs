@@ -49,6 +49,25 @@ for await (const event of done) {
   if (event.type === "response.completed") found.background = event.response.output[0].content[0].text;
 }
 
+found.cancelled = (await client.responses.cancel(job.id)).status;
+
+const image = { type: "input_image", image_url: "data:image/png;base64,iVBORw0KGgo=", detail: "auto" };
+const content = [{ type: "input_text", text: "What is this?" }, image];
+const seen = await client.responses.create({ model: "m", input: [{ role: "user", content }] });
+const inputs = await client.responses.inputItems.list(seen.id);
+found.image = [seen.output_text, inputs.data[0].content[1].type];
+
+const compacted = await client.responses.compact({ model: "m", previous_response_id: first.id });
+const next = await client.responses.create({ model: "m", input: [...compacted.output, { role: "user", content: "And?" }] });
+found.compacted = next.output_text;
+
+await client.conversations.items.delete((await client.conversations.items.list(talk.id)).data[0].id, {
+  conversation_id: talk.id,
+});
+await client.conversations.delete(talk.id);
+await client.responses.delete(second.id);
+found.deleted = await client.responses.retrieve(second.id).catch((problem) => problem.status);
+
 const tool = zodFunction({ name: "add", parameters: z.object({ a: z.number(), b: z.number() }), function: ({ a, b }) => a + b });
 const messages = [{ role: "user", content: "2 + 3?" }];
 found.chat = [await client.chat.completions.runTools({ model: "m", messages, tools: [tool] }).finalContent()];
