@@ -362,7 +362,9 @@ def check_fault(store: Any, provider: Provider, fault: Any) -> None:
         served.stop()
 
 
-def test_after_a_full_disk_the_same_request_makes_one_turn_without_a_restart(serve: Serve, tmp_path: Path) -> None:
+def test_after_a_full_disk_the_same_request_makes_one_turn_without_a_restart(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = SQLite(tmp_path / "talks.db")
     model = AsyncScripted(says("Hello."), says("Large."), says("Large."), says("After."))
     served = serve(store=store, m=model)
@@ -373,11 +375,16 @@ def test_after_a_full_disk_the_same_request_makes_one_turn_without_a_restart(ser
     large: Any = {"model": "m", "input": "x" * 500_000, "conversation": talk.id}
     store._file.write(lambda db: db.execute(f"PRAGMA max_page_count = {used + 2}").get)
     for _ in range(2):
-        with pytest.raises(openai.InternalServerError):
+        with pytest.raises(openai.InternalServerError) as caught:
             client.responses.create(**large, extra_headers={"Idempotency-Key": "k"})
+        assert caught.value.code == "store_unavailable"
+        # Where the store is, is for the operator alone.
+        assert "talks.db" not in str(caught.value)
+        assert "talks.db can't grow: the disk is full" in caplog.text
     assert client.conversations.retrieve(talk.id).id == talk.id
     store._file.write(lambda db: db.execute("PRAGMA max_page_count = 1000000").get)
     made = client.responses.create(**large, extra_headers={"Idempotency-Key": "k"})
     assert client.responses.create(**large, extra_headers={"Idempotency-Key": "k"}).id == made.id
     said = [item.type for item in client.conversations.items.list(talk.id)]
     assert len(said) == 4
+    assert httpx2.get(f"{served.url}/readyz").json() == {"status": "ok"}

@@ -20,7 +20,7 @@ from longtalk._util.concurrency import call_store
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.access import Caller
 from longtalk.service.access_log import AccessLog
-from longtalk.service.errors import ApiError, from_error, not_found, quote, shorten
+from longtalk.service.errors import ApiError, describe_for_log, from_error, not_found, quote, shorten
 from longtalk.service.http import json_response, read_path
 from longtalk.service.native.openapi import make_document
 from longtalk.service.native.routes import PREFIX
@@ -142,7 +142,7 @@ def _make_route(endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaita
         except Exception as problem:
             error = from_error(problem)
             if error.status >= 500:
-                _log.warning("%s %s failed: %s", request.method, shorten(request.url.path), type(problem).__name__)
+                _log.warning("%s %s failed: %s", request.method, shorten(request.url.path), describe_for_log(problem))
             response = error.to_response()
         return response
 
@@ -169,6 +169,6 @@ async def _report_ready(request: Request) -> Response:
         await call_store(service.store, lambda: service.store.info("", "healthz"))
         await call_store(service.storage, lambda: service.storage.get("health", "healthz"))
     except Exception as problem:
-        _log.warning("the store can't be reached: %s", type(problem).__name__)
+        _log.warning("the store can't be reached: %s", describe_for_log(problem))
         return json_response({"status": "unavailable"}, 503)
     return json_response({"status": "ok"})

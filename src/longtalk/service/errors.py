@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _LONGEST_QUOTE = 100
 _LONGEST_PARAM = 200
 _LONGEST_MESSAGE = 1_000
+_STORE_FAILED = "The store of the service failed, and this was not saved. Try again later; the service's log says more."
 
 
 def quote(text: str) -> str:
@@ -107,8 +108,17 @@ def interrupted() -> ApiError:
     return ApiError(503, message, kind="server_error", code="interrupted", headers={"retry-after": "1"})
 
 
+def describe_for_log(problem: BaseException) -> str:
+    """Return an error for the log: its type, and of an error of the store the text, which has no content."""
+    name = type(problem).__name__
+    return f"{name}: {problem}" if isinstance(problem, StoreError) else name
+
+
 def from_error(problem: Exception) -> ApiError:
-    """Return the error that a client sees for an error of the library. The text of an internal error is not shown."""
+    """Return the error that a client sees for an error of the library.
+
+    The text of an internal error is not shown, nor that of an error of the store, which names files and servers.
+    """
     if isinstance(problem, ApiError):
         return problem
     if isinstance(problem, Busy):
@@ -128,6 +138,7 @@ def from_stored_error(error: str) -> ApiError:
 def _make_error(kind: type[Exception], text: str, headers: Mapping[str, str]) -> ApiError:
     for each, status, code in _STATUSES:
         if issubclass(kind, each):
+            text = _STORE_FAILED if each is StoreError else text
             error_type = "invalid_request_error" if status < 429 else _TYPES.get(status, "server_error")
             return ApiError(status, text, kind=error_type, code=code, headers=headers)
     if issubclass(kind, LongtalkError):

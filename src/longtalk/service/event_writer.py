@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterable
 
 from longtalk._util.concurrency import call_store
+from longtalk.service.errors import describe_for_log
 from longtalk.service.run import Run, RunName
 from longtalk.service.storage.protocol import Append, Storage
 
@@ -121,7 +122,7 @@ class EventWriter:
                 if run.is_parked:
                     run.wake()
         except Exception as problem:
-            _log.warning("the events of %d runs could not be stored: %s", len(appends), type(problem).__name__)
+            _log.warning("the events of %d runs could not be stored: %s", len(appends), describe_for_log(problem))
             self._late |= {run: tries + 1 for run, tries in last.items() if tries < _RETRIES}
         finally:
             for waiting in ended.values():

@@ -20,7 +20,7 @@ from longtalk._util.concurrency import call_store
 from longtalk.models.call_cost import add_dollars, adjust_prices, cost
 from longtalk.observation import Observation, OnEvent
 from longtalk.providers.base import explain_unknown_prices
-from longtalk.service.errors import ApiError, quote
+from longtalk.service.errors import ApiError, describe_for_log, quote
 from longtalk.service.limits import make_limit_error
 from longtalk.service.models import ServedModel
 from longtalk.service.settings import Limits
@@ -119,7 +119,7 @@ class Quotas:
                 await call_store(self._storage, lambda: self._add(owner, added))
             except Exception as problem:
                 self._pending[owner] = self._pending.get(owner, DayUsage()) + added
-                _log.warning("the usage of a turn could not be stored: %s", type(problem).__name__)
+                _log.warning("the usage of a turn could not be stored: %s", describe_for_log(problem))
 
     async def read(self, owner: str) -> DayUsage:
         """Return what an owner has used today, as all processes have stored it."""

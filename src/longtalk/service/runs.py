@@ -17,8 +17,9 @@ from functools import partial
 from typing import Any
 
 from longtalk._util.concurrency import call_store
+from longtalk.errors import StoreError
 from longtalk.service.claims import Claims
-from longtalk.service.errors import ApiError, interrupted
+from longtalk.service.errors import ApiError, describe_for_log, interrupted
 from longtalk.service.event_writer import PARKED, EventWriter
 from longtalk.service.holds import LIFETIME, Hold, take_hold
 from longtalk.service.run import MOST_AT_ONCE, Run, RunName
@@ -315,7 +316,8 @@ class Runs:
                 run.failure = interrupted()
         except Exception as problem:
             run.failure = problem
-            _log.debug("a run has failed: %s", type(problem).__name__)
+            level = logging.WARNING if isinstance(problem, StoreError) else logging.DEBUG
+            _log.log(level, "a run has failed: %s", describe_for_log(problem))
         finally:
             # First for other processes and for a repeated request, then for those who follow: once a client knows that
             # a run has ended, the same request does not meet it any more.

@@ -15,7 +15,7 @@ from longtalk.observation import OnEvent, join_observers
 from longtalk.observation.telemetry import Telemetry
 from longtalk.providers.base import AsyncProvider
 from longtalk.service.access import AccessKeys, Gate
-from longtalk.service.errors import not_found, quote
+from longtalk.service.errors import describe_for_log, not_found, quote
 from longtalk.service.limits import RateLimiter, TurnSlots
 from longtalk.service.models import Models
 from longtalk.service.quotas import Quotas
@@ -138,7 +138,7 @@ class Service:
                 await self.retention.run()
                 await call_store(self.storage, lambda at=at: self.storage.purge(at, logs_before=at - LOG_LIFETIME))  # type: ignore[misc]
             except Exception as problem:
-                _log.warning("what has expired could not be deleted: %s", type(problem).__name__)
+                _log.warning("what has expired could not be deleted: %s", describe_for_log(problem))
             await asyncio.sleep(_CLEAN_UP_SECONDS)
 
     def stop(self) -> asyncio.Future[None]:

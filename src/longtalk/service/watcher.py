@@ -15,6 +15,7 @@ from functools import partial
 import msgspec
 
 from longtalk._util.concurrency import call_store, run_in_thread
+from longtalk.service.errors import describe_for_log
 from longtalk.service.run import RunName
 from longtalk.service.storage.protocol import LogConflict, Storage
 
@@ -86,7 +87,7 @@ class Watcher:
             try:
                 changed = self._storage.poll_changes(POLL_SECONDS)
             except Exception as problem:
-                _log.warning("changes of runs can't be seen: %s", type(problem).__name__)
+                _log.warning("changes of runs can't be seen: %s", describe_for_log(problem))
                 threading.Event().wait(POLL_SECONDS)
                 changed = None
             loop = self._loop

@@ -20,7 +20,7 @@ from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.operations import end_abandoned_turn
 from longtalk.policies import KeepAll
 from longtalk.service.access import Caller
-from longtalk.service.errors import ApiError, from_error, interrupted
+from longtalk.service.errors import ApiError, describe_for_log, from_error, interrupted
 from longtalk.service.ids import parse_response_id
 from longtalk.service.openai.client_tools import list_forms
 from longtalk.service.openai.create_response import CreateResponse
@@ -59,7 +59,7 @@ async def recover_all(service: Service) -> None:
         try:
             await _recover_parked(service)
         except Exception as problem:
-            _log.warning("responses of other processes can't be checked: %s", type(problem).__name__)
+            _log.warning("responses of other processes can't be checked: %s", describe_for_log(problem))
         await asyncio.sleep(_SECONDS)
 
 

@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from longtalk._util.concurrency import call_store
 from longtalk.reply import Reply, TurnReply
 from longtalk.service.access import Caller
-from longtalk.service.errors import ApiError, from_error
+from longtalk.service.errors import ApiError, describe_for_log, from_error
 from longtalk.service.http import decode, read_path
 from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.openai.obfuscation import pad
@@ -109,7 +109,7 @@ class ResponseSocket:
         except Exception as problem:
             error = from_error(problem)
             if error.status >= 500:
-                _log.warning("a message over %s failed: %s", PATH, type(problem).__name__)
+                _log.warning("a message over %s failed: %s", PATH, describe_for_log(problem))
             await self._send_error(error)
             return
         try:
