@@ -41,6 +41,7 @@ def make_talk(service: Served) -> str:
                 outputs = [{"call_id": each["id"], "text": HOSTILE} for each in turn["calls"]]
                 turn = call("POST", f"{talk}/turns", json={**body, "message": None, "outputs": outputs})
         call("POST", f"{talk}/brief", json={"field": "facts", "text": HOSTILE})
+        call("POST", "/profile", json={"field": "about_user", "text": HOSTILE})
         call("POST", f"{talk}/notes", json={"text": HOSTILE, "source": HOSTILE})
         call("POST", f"{talk}/branches", json={"name": HOSTILE[:90]})
         call("PUT", f"{talk}/pins/{turn['entries'][0]['id']}")
@@ -73,6 +74,7 @@ def walk(one: Visit, talk: str) -> Iterator[str]:
     yield "map"
     page.goto(here + "/memory")
     expect(page.get_by_role("heading", name="Topics over time")).to_be_visible()
+    expect(page.get_by_role("region", name="About you")).to_contain_text("onerror")
     open_all(page)
     yield "memory"
     page.goto(here + "/money")

@@ -39,7 +39,7 @@ async function json(method, path, body, query) {
 
 export const get = (path, query) => json("GET", path, undefined, query);
 export const post = (path, body = {}, query) => json("POST", path, body, query);
-export const patch = (path, body) => json("PATCH", path, body);
+export const patch = (path, body, query) => json("PATCH", path, body, query);
 export const put = (path, query, body = {}) => json("PUT", path, body, query);
 export const remove = (path, query) => json("DELETE", path, undefined, query);
 export const download = async (path, query) => (await request(base + path, { query })).blob();

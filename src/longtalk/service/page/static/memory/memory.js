@@ -1,12 +1,14 @@
 // Memory: the brief as lines that can be edited, its history, marked messages, and topics as a timeline.
-import { html, useEffect, useRef, useState } from "../ui.js";
+import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
-import { ask, notify, report } from "../dialogs.js";
+import { notify, report } from "../dialogs.js";
 import { cut, day, time } from "../format.js";
 import { goTo } from "../inspector/compaction.js";
 import { linkTo } from "../list/list.js";
 import { announce, onOthers } from "../chat/talk.js";
+import { Add, Line } from "./lines.js";
+import { Profile } from "./profile.js";
 
 export function Memory({ conversation, branch = "main" }) {
   const path = api.one(conversation);
@@ -45,6 +47,7 @@ export function Memory({ conversation, branch = "main" }) {
     ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${retry}>${t("retry")}</button></p>`}
     ${!found ? !problem && html`<p class="quiet" role="status">${t("loading")}</p>` : html`
       <${Brief} talk=${talk} brief=${found.brief} policy=${found.policy} />
+      <${Profile} conversation=${conversation} policy=${found.policy} />
       <${Marked} talk=${talk} kind="pins" title=${t("pinnedTitle")} help=${t("pinnedHelp")} undo=${t("unpin")} ids=${found.marks.pinned} entries=${found.entries} />
       <${Marked} talk=${talk} kind="exclusions" title=${t("leftOutTitle")} help=${t("leftOutHelp")} undo=${t("include")} ids=${found.marks.excluded} entries=${found.entries} />
       <${Topics} talk=${talk} topics=${found.topics} />
@@ -66,8 +69,9 @@ function Brief({ talk, brief, policy }) {
     ${!brief.lines.length && html`<p class="card-note">${t("emptyBrief")}</p>`}
     ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${name}>
       <h2 class="field-name">${name}</h2>
-      <ul class="lines">${lines.map((line) => html`<${Line} key=${line.id} talk=${talk} line=${line} />`)}</ul></section>`)}
-    <${Add} talk=${talk} fields=${brief.fields} />
+      <ul class="lines">${lines.map((line) => html`<${Line} key=${line.id} line=${line} change=${talk.change} path=${talk.path + "/brief"} query=${{ branch: talk.branch }}
+        source=${html`<${Source} talk=${talk} line=${line} />`} />`)}</ul></section>`)}
+    <${Add} fields=${brief.fields} first="facts" change=${talk.change} path=${talk.path + "/brief"} more=${{ branch: talk.branch }} fieldLabel=${t("lineField")} label=${t("lineText")} action=${t("addLine")} />
     ${removed.length > 0 && html`<details class="fold"><summary>${t("removedLines", { count: removed.length })}</summary>
       <ul class="lines">${removed.map((line) => html`<li key=${line.id}>
         <del>${line.text}</del><small>${line.field} · ${t("stated", { day: day(line.at) })} <${Source} talk=${talk} line=${line} />
@@ -89,58 +93,6 @@ function PutBack({ talk, line }) {
     setBusy(false);
   };
   return html`<button class="small" disabled=${busy} aria-label=${t("putBackLine", { text: cut(line.text, 60) })} onClick=${add}>${t("putBack")}</button>`;
-}
-
-function Line({ talk, line }) {
-  const [draft, setDraft] = useState(null);
-  const box = useRef(null);
-  useEffect(() => box.current?.focus(), [draft === null]);
-  const [busy, setBusy] = useState(false);
-  const path = `${talk.path}/brief/${encodeURIComponent(line.id)}`;
-  const run = async (call) => {
-    setBusy(true);
-    const made = await talk.change(call);
-    setBusy(false);
-    return made;
-  };
-  const save = async (event) => {
-    event.preventDefault();
-    const text = draft.trim();
-    if (busy || !text) return;
-    if (text === line.text || await run(() => api.patch(`${path}?branch=${encodeURIComponent(talk.branch)}`, { text }))) setDraft(null);
-  };
-  const revoke = async () => {
-    const sure = await ask({ title: t("revokeTitle", { text: cut(line.text) }), text: t("revokeSure"), action: t("revoke"), danger: true });
-    if (sure) await run(() => api.remove(path, { branch: talk.branch }));
-  };
-  const onKey = (event) => {
-    if (event.key === "Escape") setDraft(null);
-    else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) save(event);
-  };
-  const about = { text: cut(line.text, 60) };
-  return html`<li>
-    ${draft === null
-      ? html`<span class="line" title=${t("edit")} onClick=${() => busy || setDraft(line.text)}>${line.text}</span>`
-      : html`<form onSubmit=${save}><textarea ref=${box} rows="2" aria-label=${t("editLine", about)} value=${draft} onInput=${(e) => setDraft(e.target.value)} onKeyDown=${onKey} />
-          <span class="row"><button class="primary" disabled=${busy || !draft.trim()}>${t("save")}</button><button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></span></form>`}
-    <small>${t("stated", { day: day(line.at) })}${day(line.seen) !== day(line.at) ? ` · ${t("seen", { day: day(line.seen) })}` : ""} <${Source} talk=${talk} line=${line} />
-      ${draft === null && html`<button class="small" disabled=${busy} aria-label=${t("editLine", about)} onClick=${() => setDraft(line.text)}>${t("edit")}</button>`}
-      <button class="small danger" disabled=${busy} aria-label=${t("revokeLine", about)} title=${t("revokeHelp")} onClick=${revoke}>${t("revoke")}</button></small></li>`;
-}
-
-function Add({ talk, fields }) {
-  const [field, setField] = useState((fields.find((each) => each.name === "facts") || fields[0])?.name || "");
-  const [text, setText] = useState("");
-  const add = async (event) => {
-    event.preventDefault();
-    if (text.trim() && await talk.change(() => api.post(talk.path + "/brief", { field, text: text.trim(), branch: talk.branch }))) setText("");
-  };
-  const isSingle = fields.find((each) => each.name === field)?.kind === "text";
-  return html`<form class="add" onSubmit=${add}>
-    <select aria-label=${t("lineField")} value=${field} onChange=${(e) => setField(e.target.value)}>${fields.map(({ name }) => html`<option value=${name}>${name}</option>`)}</select>
-    <input class="grow" aria-label=${t("lineText")} placeholder=${t("lineText")} value=${text} onInput=${(e) => setText(e.target.value)} />
-    <button class="primary" disabled=${!text.trim()}>${t("addLine")}</button>
-    ${isSingle && html`<small>${t("replacesLine")}</small>`}</form>`;
 }
 
 function Marked({ talk, kind, title, help, undo, ids, entries }) {

@@ -1,0 +1,60 @@
+// Lines of the brief or the profile: correct, revoke and add them.
+import { html, useEffect, useRef, useState } from "../ui.js";
+import { t } from "../strings.js";
+import * as api from "../api.js";
+import { ask } from "../dialogs.js";
+import { cut, day } from "../format.js";
+
+// A line that can be edited and revoked. `path` is that of all lines; `source` says where it came from.
+export function Line({ line, source, path, query, change }) {
+  const [draft, setDraft] = useState(null);
+  const box = useRef(null);
+  useEffect(() => box.current?.focus(), [draft === null]);
+  const [busy, setBusy] = useState(false);
+  const own = `${path}/${encodeURIComponent(line.id)}`;
+  const run = async (call) => {
+    setBusy(true);
+    const made = await change(call);
+    setBusy(false);
+    return made;
+  };
+  const save = async (event) => {
+    event.preventDefault();
+    const text = draft.trim();
+    if (busy || !text) return;
+    if (text === line.text || await run(() => api.patch(own, { text }, query))) setDraft(null);
+  };
+  const revoke = async () => {
+    const sure = await ask({ title: t("revokeTitle", { text: cut(line.text) }), text: t("revokeSure"), action: t("revoke"), danger: true });
+    if (sure) await run(() => api.remove(own, query));
+  };
+  const onKey = (event) => {
+    if (event.key === "Escape") setDraft(null);
+    else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) save(event);
+  };
+  const about = { text: cut(line.text, 60) };
+  return html`<li>
+    ${draft === null
+      ? html`<span class="line" title=${t("edit")} onClick=${() => busy || setDraft(line.text)}>${line.text}</span>`
+      : html`<form onSubmit=${save}><textarea ref=${box} rows="2" aria-label=${t("editLine", about)} value=${draft} onInput=${(e) => setDraft(e.target.value)} onKeyDown=${onKey} />
+          <span class="row"><button class="primary" disabled=${busy || !draft.trim()}>${t("save")}</button><button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></span></form>`}
+    <small>${t("stated", { day: day(line.at) })}${day(line.seen) !== day(line.at) ? ` · ${t("seen", { day: day(line.seen) })}` : ""} ${source}
+      ${draft === null && html`<button class="small" disabled=${busy} aria-label=${t("editLine", about)} onClick=${() => setDraft(line.text)}>${t("edit")}</button>`}
+      <button class="small danger" disabled=${busy} aria-label=${t("revokeLine", about)} title=${t("revokeHelp")} onClick=${revoke}>${t("revoke")}</button></small></li>`;
+}
+
+// A form that adds a line to one of the fields.
+export function Add({ fields, first, path, more, change, fieldLabel, label, action }) {
+  const [field, setField] = useState((fields.find((each) => each.name === first) || fields[0])?.name || "");
+  const [text, setText] = useState("");
+  const add = async (event) => {
+    event.preventDefault();
+    if (text.trim() && await change(() => api.post(path, { field, text: text.trim(), ...more }))) setText("");
+  };
+  const isSingle = fields.find((each) => each.name === field)?.kind === "text";
+  return html`<form class="add" onSubmit=${add}>
+    <select aria-label=${fieldLabel} value=${field} onChange=${(e) => setField(e.target.value)}>${fields.map(({ name }) => html`<option value=${name}>${name}</option>`)}</select>
+    <input class="grow" aria-label=${label} placeholder=${label} value=${text} onInput=${(e) => setText(e.target.value)} />
+    <button class="primary" disabled=${!text.trim()}>${action}</button>
+    ${isSingle && html`<small>${t("replacesLine")}</small>`}</form>`;
+}
