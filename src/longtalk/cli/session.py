@@ -104,7 +104,7 @@ def _resolve(settings: ServiceSettings, choices: Choices, held: Settings | None)
     model, base_url, policy, system = choices
     if model is None and held is not None:
         if held.own_address and base_url is None:
-            raise InputError(f"The last turn used {held.model} at an address of its own: pass --base-url again, or -m.")
+            base_url = _find_address(settings, held.model)
         chosen = ModelSettings(held.model)
     else:
         chosen = find_model_settings(settings, model or settings.default_model)
@@ -127,6 +127,17 @@ def _resolve(settings: ServiceSettings, choices: Choices, held: Settings | None)
         system=system,
         is_default=chosen.model == "local" and model is None and held is None,
     )
+
+
+def _find_address(settings: ServiceSettings, model: str) -> str:
+    """Return the only address that the settings have for a model. Conversations don't store addresses."""
+    found = {each.base_url for each in settings.models.values() if each.model == model and each.base_url}
+    if len(found) != 1:
+        raise InputError(
+            f"The last turn used {model} at an address of its own: pass --base-url again, or -m. "
+            f"`longtalk config alias NAME {model} --base-url URL` keeps it."
+        )
+    return found.pop()
 
 
 def _connect(held: Held, before: Settings | None = None) -> tuple[Provider, Mapping[str, Any]]:

@@ -78,6 +78,15 @@ def test_a_conversation_goes_on_as_it_was_last_held(
     assert (elsewhere.returncode, "--base-url" in elsewhere.stderr) == (1, True)
 
 
+def test_a_conversation_finds_the_address_of_its_model_in_the_settings(
+    loopback: Loopback, environment: dict[str, str], store: str
+) -> None:
+    loopback.say(streamed("One."), streamed("Two."))
+    longtalk(*at(loopback, "talk", "--store", store), said="a", environment=environment)
+    longtalk("config", "alias", "mine", "compatible:m", "--base-url", loopback.url, environment=environment)
+    assert longtalk("chat", "talk", "--store", store, said="b", environment=environment).stdout == "Two.\n"
+
+
 def test_without_a_store_the_conversation_is_private_in_the_users_data_folder(
     loopback: Loopback, environment: dict[str, str], tmp_path: Path
 ) -> None:
