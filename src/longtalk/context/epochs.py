@@ -10,6 +10,7 @@ last request, so that only the entries after it have to be estimated.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -309,10 +310,14 @@ class NotRecalled:
 
     def __init__(self, epoch: Epoch, size: int) -> None:
         spans = [(run.first, run.last + 1) for run in epoch.runs if not run.is_gone or run.reason == EXCLUDED]
-        self._spans = [*spans, (epoch.start, size)]
+        merged = merge_spans([*spans, (epoch.start, size)])
+        self._firsts, self._stops = ([span[i] for span in merged] for i in (0, 1))
 
     def __contains__(self, position: object) -> bool:
-        return isinstance(position, int) and any(first <= position < stop for first, stop in self._spans)
+        if not isinstance(position, int):
+            return False
+        i = bisect_right(self._firsts, position) - 1
+        return i >= 0 and position < self._stops[i]
 
 
 def list_unreachable(transcript: Transcript, policy: Policy) -> list[tuple[int, int]]:

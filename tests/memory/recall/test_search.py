@@ -503,6 +503,15 @@ def test_the_cache_keeps_what_was_used_last_within_its_memory(monkeypatch: pytes
     assert [number for number in range(10) if (number, "") in cache._indexes] == [6, 7, 8, 9]
 
 
+def test_the_cache_keeps_a_bounded_number_of_small_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = IndexCache()
+    monkeypatch.setattr(index_cache, "_MAX_INDEXES", 3)
+    for number in range(5):
+        cache.put(CachedIndex((number, "")))
+        cache.put(cache.take((2, "")))
+    assert set(cache._indexes) == {(2, ""), (3, ""), (4, "")}
+
+
 def test_texts_are_read_again_when_they_are_quoted(monkeypatch: pytest.MonkeyPatch, cache: IndexCache) -> None:
     monkeypatch.setattr(index_cache, "_MAX_TEXT", 0)
     talk = make_long_talk(make_entry("My violin is red."))

@@ -91,19 +91,15 @@ class Postings:
         arrays = (self.terms, self.starts, self._starts, self._parts, self._counts)
         return sum(each.nbytes for each in arrays)
 
-    def add(self, terms: Sequence[int] | Array) -> None:
-        """Add the next part with its terms."""
-        self.starts.append(len(self.terms))
-        self.terms.extend(terms)
-
-    def extend(self, terms: Array, sizes: Array) -> Array:
-        """Add several parts: all of their terms, and the number of terms of each part.
-
-        Return, for each term up to the highest one, the number of these parts that contain it.
-        """
-        are_first = not len(self.starts)
+    def add(self, terms: Array, sizes: Sequence[int] | Array) -> None:
+        """Add parts: all of their terms, and the number of terms of each part."""
         self.starts.extend(len(self.terms) + np.cumsum(sizes) - sizes)
         self.terms.extend(terms)
+
+    def add_many(self, terms: Array, sizes: Array) -> Array:
+        """Add many parts, and return for each term up to the highest one the number of them that contain it."""
+        are_first = not len(self.starts)
+        self.add(terms, sizes)
         if are_first and len(terms):
             self._sort()
             return np.diff(self._starts)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -46,8 +47,9 @@ def select_hits(index: RecallIndex, hits: Sequence[Hit], budget: int, count: Cal
     chosen: list[Hit] = []
     skipped = list(hits)
     remaining = budget
+    costs: dict[Hit, int] = {}
     for _ in range(_MAX_ROUNDS):
-        taken, skipped = _select_greedily(index, skipped, remaining, count, chosen)
+        taken, skipped = _select_greedily(index, skipped, remaining, count, chosen, costs)
         chosen += taken
         remaining = budget - count(render_hits(index, chosen)) if chosen else budget
         if not taken or remaining <= 0:
@@ -60,11 +62,16 @@ def select_hits(index: RecallIndex, hits: Sequence[Hit], budget: int, count: Cal
 
 
 def _select_greedily(
-    index: RecallIndex, hits: list[Hit], remaining: int, count: Callable[[str], int], chosen: Sequence[Hit]
+    index: RecallIndex,
+    hits: list[Hit],
+    remaining: int,
+    count: Callable[[str], int],
+    chosen: Sequence[Hit],
+    costs: dict[Hit, int],
 ) -> tuple[list[Hit], list[Hit]]:
     """Return the hits that fit into `remaining` tokens in addition to the `chosen` ones, and the hits that don't fit.
 
-    Hits are tried in order. The date lines of the chosen hits are not counted again.
+    Hits are tried in order. The date lines of the chosen hits are not counted again. `costs` keeps the tokens of hits.
     """
     times = [index.get_unit(hit.position).at for hit in chosen]
     days, previous = {at // _DAY for at in times}, times[-1] if times else 0
@@ -76,7 +83,9 @@ def _select_greedily(
             index.load_units(each.position for each in hits[i : i + _LOADED_AT_ONCE])
         unit = index.get_unit(hit.position)
         day = unit.at // _DAY
-        cost = count(_render_unit(unit, [(hit.start, hit.stop)]))
+        if hit not in costs:
+            costs[hit] = count(_render_unit(unit, [(hit.start, hit.stop)]))
+        cost = costs[hit]
         if day not in days:
             cost += count(render_date(unit.at, previous))
         if cost <= remaining:
@@ -148,6 +157,12 @@ def render_date(at: int, previous: int = 0) -> str:
     """
     if not 0 < at <= _LATEST or at // _DAY == previous // _DAY:
         return ""
-    day = datetime.fromtimestamp(at, UTC)
-    known = 0 < previous <= _LATEST and day.year == datetime.fromtimestamp(previous, UTC).year
+    return _render_day(at // _DAY, previous // _DAY if 0 < previous <= _LATEST else None)
+
+
+@lru_cache(maxsize=1_000)
+def _render_day(number: int, previous: int | None) -> str:
+    """Return the line for a day, given as a number of days since 1970. `previous` is the day of the previous line."""
+    day = datetime.fromtimestamp(number * _DAY, UTC)
+    known = previous is not None and day.year == datetime.fromtimestamp(previous * _DAY, UTC).year
     return f"[{day:%a} {day.day} {day:%b}{'' if known else day.strftime(' %Y')}]\n"

@@ -195,9 +195,7 @@ class RecallIndex:
         self.lengths.append(len(unit.text))
         self.first_parts.append(len(self.part_units))
         self.hold_unit(unit)
-        distinct: set[int] = set()
-        for start, stop in spans:
-            distinct.update(self._add_part(number, unit, start, stop))
+        distinct = self._add_parts(number, unit, spans)
         for term, word in dict(extract_terms_with_words(unit.labels)).items() if unit.labels else ():
             label = self.number_word(word, term)
             self.label_words.append(label)
@@ -207,23 +205,27 @@ class RecallIndex:
         self.topics.append(self._topic_tracker.add(unit.at, distinct, opens=not is_assistant))
         self.sessions.append(self._topic_tracker.session)
 
-    def _add_part(self, number: int, unit: Unit, start: int, stop: int) -> list[int]:
-        """Add the next part to the unit with this number, and return the part's terms."""
-        text = unit.text[start:stop]
-        known = self.words.numbers
-        found = extract_terms_with_words(text)
-        words = [known[word] if word in known else self.number_word(word, term) for term, word in found]
+    def _add_parts(self, number: int, unit: Unit, spans: Sequence[tuple[int, int]]) -> set[int]:
+        """Add parts with these spans to the unit with this number, and return their distinct terms."""
+        known, is_assistant = self.words.numbers, unit.role == ASSISTANT
+        texts = [unit.text[start:stop] for start, stop in spans]
+        found = [extract_terms_with_words(text) for text in texts]
+        words = [
+            known[word] if word in known else self.number_word(word, term) for part in found for term, word in part
+        ]
         terms = self.word_terms.values[np.array(words, np.int32)]
-        numbers: list[int] = terms.tolist()
-        self.part_units.append(number)
-        self.part_starts.append(start)
-        self.part_stops.append(stop)
-        self.traits.append(detect_traits(text, is_assistant=unit.role == ASSISTANT))
-        self.norms.append(UNKNOWN)
-        self.postings.add(terms)
+        self.part_units.extend([number] * len(spans))
+        self.part_starts.extend([start for start, _ in spans])
+        self.part_stops.extend([stop for _, stop in spans])
+        self.traits.extend([detect_traits(text, is_assistant=is_assistant) for text in texts])
+        self.norms.extend([UNKNOWN] * len(spans))
+        self.postings.add(terms, [len(part) for part in found])
         self.part_words.extend(words)
-        self.part_counts.values[np.array(list(set(numbers)), np.int32)] += 1
-        return numbers
+        terms_by_part = [{term for term, _ in part} for part in found]
+        numbers = self.vocabulary.numbers
+        counted = [numbers[term] for part in terms_by_part for term in part]
+        np.add.at(self.part_counts.values, np.array(counted, np.int32), 1)
+        return {numbers[term] for term in set().union(*terms_by_part)}
 
     def number_word(self, word: str, term: str) -> int:
         """Return the number of a word, adding the word and its term to the index if they are new."""
@@ -280,7 +282,7 @@ class RecallIndex:
         self.label_units.extend(np.repeat(numbers, labels))
         part_terms = self.word_terms.values[part_words]
         label_terms = self.word_terms.values[more["label_words"]]
-        part_counts_by_term = self.postings.extend(part_terms, sizes)
+        part_counts_by_term = self.postings.add_many(part_terms, sizes)
         self.part_counts.values[: len(part_counts_by_term)] += part_counts_by_term
         self.part_words.extend(part_words)
         self.label_terms.extend(label_terms)

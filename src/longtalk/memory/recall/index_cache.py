@@ -4,7 +4,8 @@ An index is removed from the cache while it is in use, so that no other thread a
 the cached index of a conversation has in common with the branch or the state that is searched is kept, and the rest is
 removed from its end. So all branches of a conversation share an index as far as they share their entries.
 
-The cache is bounded by the memory that it uses, and drops the least recently used indexes first.
+The cache is bounded by the memory that it uses and by the number of its indexes, and drops the least recently used ones
+first.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from longtalk.transcript.standing import Record
 __all__ = ["CachedIndex", "IndexCache"]
 
 _MAX_BYTES = 96_000_000
+_MAX_INDEXES = 500
 _MAX_TEXT = 4_000_000  # characters of texts that an index keeps between two turns
 _MAX_MARKS = 16
 
@@ -92,7 +94,7 @@ class IndexCache:
         return index
 
     def put(self, index: CachedIndex) -> None:
-        """Put an index back into the cache, and drop the least recently used indexes if they use too much memory."""
+        """Put an index back into the cache, and drop the least recently used ones if they are too many or too large."""
         index.truncate(len(index) - index.extra)
         index.extra = 0
         index.read_units = None
@@ -102,6 +104,7 @@ class IndexCache:
             self._indexes[index.key] = index
             self._indexes.move_to_end(index.key)
             self._bytes[index.key] = index.nbytes
-            while len(self._indexes) > 1 and sum(self._bytes.values()) > _MAX_BYTES:
+            total = sum(self._bytes.values())
+            while len(self._indexes) > 1 and (total > _MAX_BYTES or len(self._indexes) > _MAX_INDEXES):
                 dropped, _ = self._indexes.popitem(last=False)
-                del self._bytes[dropped]
+                total -= self._bytes.pop(dropped)
