@@ -11,7 +11,7 @@ import pytest
 from longtalk import Archive, Conversation
 from longtalk.service.access import OWNER
 from longtalk.service.ids import new_conversation_id
-from longtalk.service.retention import LEASE_MS, Retention
+from longtalk.service.retention import LEASE, LEASE_MS, Retention
 from longtalk.service.settings import RetentionRule, RetentionSettings, Settings
 from longtalk.service.storage.in_memory import InMemoryStorage
 from longtalk.stores.in_memory import InMemory
@@ -88,6 +88,20 @@ def test_one_process_at_a_time_deletes() -> None:
     Conversation("late", model=Scripted(says("Hi.")), owner="ada", store=world.store).send("Hello.")
     world.days = 2
     assert asyncio.run(other.run()) == 5
+
+
+def test_a_process_that_was_so_late_that_another_one_deletes_stops_deleting(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(RetentionSettings(days=1))
+    for i in range(150):
+        Conversation(f"c{i}", model=Scripted(says("Hi.")), owner="ada", store=world.store).send("Hello.")
+    list_page = world.store.conversations
+
+    def take_lease_and_list(*args: Any, **options: Any) -> Any:
+        world.storage.put(LEASE, "retention", b"")
+        return list_page(*args, **options)
+
+    monkeypatch.setattr(world.store, "conversations", take_lease_and_list)
+    assert world.run_after(2) == 100
 
 
 def test_more_conversations_than_a_page_are_deleted() -> None:

@@ -40,6 +40,8 @@ class EventWriter:
         self._late: dict[Run, int] = {}
         """The runs whose end could not be stored, and how often it was tried."""
         self._hurry = asyncio.Event()
+        self._has_failed = False
+        """Whether the last call of the storage has failed."""
         self._task: asyncio.Task[None] | None = None
 
     def add(self, run: Run) -> None:
@@ -50,8 +52,9 @@ class EventWriter:
         self._start()
 
     async def finish(self, run: Run) -> None:
-        """Store the remaining events of a run and its end, and delete its claim. This is tried at once.
+        """Store the remaining events of a run and its end, and delete its claim.
 
+        This is tried at once, or after a failure within a second.
         The log of a run that is handed over does not end.
         """
         self._ended[run] = asyncio.get_running_loop().create_future()
@@ -82,9 +85,11 @@ class EventWriter:
     async def _write(self) -> None:
         try:
             while self._changed or self._ended or self._late:
-                with contextlib.suppress(TimeoutError):
-                    seconds = FLUSH_SECONDS if self._changed or self._ended else RETRY_SECONDS
-                    await asyncio.wait_for(self._hurry.wait(), seconds)
+                if self._has_failed:
+                    await asyncio.sleep(RETRY_SECONDS)
+                else:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._hurry.wait(), FLUSH_SECONDS)
                 self._hurry.clear()
                 await self._flush()
         finally:
@@ -114,6 +119,7 @@ class EventWriter:
 
         try:
             conflicts = await call_store(self._storage, store)
+            self._has_failed = False
             if conflicts:
                 _log.warning("the events of %d runs were stored by another process", len(conflicts))
             sizes = {append.run: append.first + len(append.events) for append in appends}
@@ -124,6 +130,8 @@ class EventWriter:
         except Exception as problem:
             _log.warning("the events of %d runs could not be stored: %s", len(appends), describe_for_log(problem))
             self._late |= {run: tries + 1 for run, tries in last.items() if tries < _RETRIES}
+            self._changed = {**{run: None for run in changed if run not in last}, **self._changed}
+            self._has_failed = True
         finally:
             for waiting in ended.values():
                 if not waiting.done():

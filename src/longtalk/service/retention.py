@@ -38,10 +38,13 @@ class Retention:
         self._store = store
         self._storage = storage
         self._clock = clock
+        self._version = 0
+        """The version of this process's right to delete, or -1 if another process has taken it."""
 
     async def run(self) -> int:
         """Delete what has expired, unless another process does. Return how many conversations were deleted."""
-        if not self._settings.is_on or not await self._renew(0):
+        self._version = 0
+        if not self._settings.is_on or not await self._renew():
             return 0
         count, last = 0, None
         while True:
@@ -50,7 +53,9 @@ class Retention:
             for document in page:
                 count += await self._run_for(document.key)
                 last = document.key
-            if not page or not await self._renew(None):
+                if self._version == -1:
+                    return count
+            if not page or not await self._renew():
                 return count
 
     async def _run_for(self, owner: str) -> int:
@@ -81,16 +86,14 @@ class Retention:
                     _log.info(
                         "retention deleted conversation %r of owner %r: %d entries", info.id, owner, receipt.entries
                     )
-            if len(page) < _PAGE:
+            if len(page) < _PAGE or not await self._renew():
                 return count
-            await self._renew(None)
 
-    async def _renew(self, expect: int | None) -> bool:
+    async def _renew(self) -> bool:
         """Take or keep the right to delete. Return False if another process has it."""
-        expires = self._clock() + LEASE_MS
-        return (
-            await call_store(
-                self._storage, lambda: self._storage.put(LEASE, "retention", b"", expect=expect, expires=expires)
-            )
-            is not None
+        expect, expires = self._version, self._clock() + LEASE_MS
+        found = await call_store(
+            self._storage, lambda: self._storage.put(LEASE, "retention", b"", expect=expect, expires=expires)
         )
+        self._version = found.version if found is not None else -1
+        return found is not None
