@@ -107,6 +107,8 @@ def test_the_sample_is_imported_once_and_deleted_like_any_other(serve: Serve, ap
     (sample,) = first["conversations"]
     assert (sample["how"], again["conversations"][0]["how"]) == ("new", "here")
     assert call("GET", f"/conversations/{sample['id']}")["meta"]["sample"] is True
+    assert call("GET", f"/conversations/{sample['id']}/stats/daily")["days"]
+    assert call("GET", "/stats/daily")["days"] == []
     call("DELETE", f"/conversations/{sample['id']}")
     assert call("GET", "/conversations")["conversations"] == []
 

@@ -66,7 +66,7 @@ def test_the_inspector_shows_what_was_sent_and_why(serve: Serve, visit: Visits) 
     one.say("What do I play?")
     expect(answers(one.page).nth(1)).to_contain_text("The violin.")
     answers(one.page).nth(1).hover()
-    answers(one.page).nth(1).get_by_role("link", name="What the model saw").click()
+    answers(one.page).nth(1).get_by_role("link", name="What it saw").click()
     panel = one.page.get_by_role("complementary", name="What the model saw")
     expect(panel).to_contain_text("tokens were sent to")
     panel.get_by_role("button", name="sent").first.click()
@@ -75,8 +75,8 @@ def test_the_inspector_shows_what_was_sent_and_why(serve: Serve, visit: Visits) 
     shown = panel.locator("pre.request")
     expect(shown).to_contain_text("new from here on")
     assert (shown.text_content() or "").replace("new from here on", "") == provider.requests[-1].decode()
-    panel.get_by_role("tab", name="Compaction").click()
-    expect(panel).to_contain_text("Nothing has been compacted")
+    panel.get_by_role("tab", name="Shortened").click()
+    expect(panel).to_contain_text("No request on this branch has been shortened")
     panel.get_by_role("button", name="Close").click()
     expect(panel).to_have_count(0)
 
@@ -87,7 +87,7 @@ def test_pins_exclusions_and_notes_are_kept(serve: Serve, visit: Visits) -> None
     one.say("Tell me one.")
     expect(answers(one.page).first).to_contain_text("A secret.")
     answers(one.page).first.hover()
-    answers(one.page).first.get_by_role("button", name="Leave out of context").click()
+    answers(one.page).first.get_by_role("button", name="Leave out of all requests").click()
     expect(answers(one.page).first).to_contain_text("left out")
     one.page.get_by_label("Message", exact=True).fill("Ada has tuned her violin.")
     one.page.get_by_role("button", name="Add as note").click()
@@ -179,8 +179,8 @@ def test_the_sample_shows_months_before_any_model_is_called(serve: Serve, visit:
     panel = one.page.get_by_role("complementary", name="What the model saw")
     expect(panel).to_contain_text("tokens were sent to")
     expect(panel.get_by_role("row", name="Brief")).to_be_visible()
-    expect(panel.get_by_role("button", name="summarised").first).to_be_visible()
-    panel.get_by_role("tab", name="Compaction").click()
+    expect(panel.get_by_role("button", name="replaced").first).to_be_visible()
+    panel.get_by_role("tab", name="Shortened").click()
     expect(panel).to_contain_text("In place of what was removed stands:")
 
 
@@ -194,11 +194,11 @@ def test_a_compaction_is_marked_in_the_chat_where_it_happened(serve: Serve, visi
     assert text
     panel.get_by_role("button", name="Show it in the chat").first.click()
     mark = one.page.locator("article.found .compacted")
-    mark.get_by_text("From here on, older messages were replaced").click()
+    mark.get_by_text("Older messages replaced by a short text").click()
     expect(mark.locator("pre")).to_have_text(text)
     assert find_problems(one.page) == []
     mark.get_by_role("link", name="What was removed, and why").click()
-    expect(panel.get_by_role("tab", name="Compaction")).to_have_attribute("aria-selected", "true")
+    expect(panel.get_by_role("tab", name="Shortened")).to_have_attribute("aria-selected", "true")
 
 
 def test_the_size_of_the_next_request_is_shown_in_each_view(serve: Serve, visit: Visits) -> None:
@@ -221,9 +221,9 @@ def test_a_wrong_memory_is_corrected_revoked_put_back_and_led_to_its_message(ser
     one.page.get_by_role("textbox", name="Edit “Plays a borrowed cello”").fill("Plays a borrowed violin")
     one.page.get_by_role("button", name="Save").click()
     expect(one.page.get_by_role("button", name="Edit “Plays a borrowed violin”")).to_be_visible()
-    one.page.get_by_role("button", name="Revoke “Plays a borrowed violin”").click()
-    dialog = one.page.get_by_role("dialog", name="Revoke “Plays a borrowed violin”?")
-    dialog.get_by_role("button", name="Revoke").click()
+    one.page.get_by_role("button", name="Forget “Plays a borrowed violin”").click()
+    dialog = one.page.get_by_role("dialog", name="Forget “Plays a borrowed violin”?")
+    dialog.get_by_role("button", name="Forget").click()
     expect(one.page.get_by_role("button", name="Edit “Plays a borrowed violin”")).to_have_count(0)
     one.page.get_by_text("Removed lines").click()
     one.page.get_by_role("button", name="Put back “Plays a borrowed violin”").click()
@@ -244,7 +244,7 @@ def test_costs_are_shown_by_turn_and_compared_by_policy(serve: Serve, visit: Vis
     assert find_problems(one.page) == []
     one.page.get_by_role("link", name="All costs").click()
     expect(one.page.get_by_role("heading", name="Costs of all conversations")).to_be_visible()
-    expect(one.page.get_by_role("columnheader", name="Day")).to_be_visible()
+    expect(one.page.get_by_text("Samples are not counted.")).to_be_visible()
 
 
 def test_a_key_signs_in_and_out(serve: Serve, visit: Visits) -> None:
@@ -287,7 +287,7 @@ def test_axe_finds_no_serious_problem(serve: Serve, visit: Visits, scheme: str) 
     expect(one.page.get_by_role("heading", name="Bows")).to_be_visible()
     views = [find_problems(one.page)]
     one.page.set_viewport_size({"width": 390, "height": 800})
-    one.page.get_by_role("link", name="What the model saw").first.click()
+    one.page.get_by_role("link", name="What it saw").first.click()
     expect(one.page.get_by_role("complementary")).to_contain_text("tokens were sent to")
     views.append(find_problems(one.page))
     assert views == [[]] * 2

@@ -50,10 +50,10 @@ def test_the_map_of_branches_leads_to_a_fork_and_back(serve: Serve, visit: Visit
     one.say("Otherwise?")
     expect(answers(one.page).nth(1)).to_contain_text("Third.")
     one.page.locator(".views").get_by_role("link", name="Map of branches").click()
-    trunk = one.page.get_by_role("complementary", name="Map of branches").get_by_role("button", name="main", exact=True)
-    expect(trunk).to_be_visible()
-    expect(one.page.locator(".map .map li")).to_contain_text("forks after 2, 4 entries")
-    trunk.click()
+    panel = one.page.get_by_role("complementary", name="Map of branches")
+    expect(panel.get_by_role("button", name="Otherwise?")).to_have_attribute("aria-current", "true")
+    expect(one.page.locator(".map .map li")).to_contain_text("parts at message 3 · 4 messages")
+    panel.get_by_role("button", name="Go on.").click()
     expect(answers(one.page).nth(1)).to_contain_text("Second.")
 
 
@@ -86,7 +86,7 @@ def test_costs_survive_a_reload_and_unknown_ones_are_not_zero(serve: Serve, visi
     expect(answers(one.page).first).to_contain_text("$0.0030")
     expect(answers(one.page).nth(1)).to_contain_text("cost unknown")
     one.page.get_by_role("link", name="Costs", exact=True).click()
-    expect(one.page.get_by_text("The cost of 1 turns is unknown and not included.")).to_be_visible()
+    expect(one.page.get_by_text("Turns of unknown cost, which are not included: 1.")).to_be_visible()
     expect(one.page.locator("table tbody tr").first).to_contain_text("–")
 
 

@@ -115,6 +115,33 @@ def test_a_long_conversation_is_scrolled_without_jumps_and_left_by_a_button(serv
     expect(page.get_by_label("Message", exact=True)).to_be_focused()
 
 
+def test_the_search_of_the_browser_is_replaced_where_it_would_miss_messages(serve: Serve, visit: Visits) -> None:
+    service = serve(local=AsyncScripted())
+    one = visit(service)
+    bring(service, 2)
+    page = one.open(bring(service))
+    expect(page.get_by_text(f"Reply {TURNS - 1}.")).to_be_visible()
+    page.keyboard.press("Control+f")
+    dialog = page.get_by_role("dialog", name="Find in this conversation")
+    expect(dialog).to_contain_text("the whole conversation, of which the page holds a part")
+    assert find_problems(page) == []
+    dialog.get_by_role("combobox").fill("Question 1.")
+    expect(dialog.get_by_role("option", name="Question 1.")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page.locator("article.found")).to_contain_text("Question 1.")
+    expect(page.locator("article.found")).to_be_in_viewport()
+    page.evaluate("addEventListener('keydown', (event) => { window.passed = !event.defaultPrevented; })")
+    page.keyboard.press("Control+f")
+    expect(dialog).to_be_visible()
+    assert page.evaluate("passed") is False
+    page.keyboard.press("Control+f")
+    expect(dialog).to_have_count(0)
+    assert page.evaluate("passed") is True
+    page.goto(f"{one.url}/#/")
+    page.keyboard.press("Control+f")
+    assert page.evaluate("passed") is True
+
+
 def test_a_hit_far_back_is_opened_marked_and_focused(serve: Serve, visit: Visits) -> None:
     service = serve(local=AsyncScripted())
     one = visit(service)

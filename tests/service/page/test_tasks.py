@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from playwright.sync_api import expect
 
+from longtalk.models.call_cost import Prices
 from longtalk.testing import AsyncScripted, says
 from tests.service.conftest import Serve
 from tests.service.page.browser import Visits, answers, begin, find_problems
@@ -18,7 +20,7 @@ def test_a_user_finds_out_why_the_model_forgot_and_has_it_sent(serve: Serve, vis
     panel = one.page.get_by_role("complementary", name="What the model saw")
     expect(panel).to_contain_text("Your message: “What next? Marta suggests vibrato")
     expect(one.page.locator(".inspected")).to_have_count(2)
-    panel.get_by_label("Was it sent?").fill("aunt birthday")
+    panel.get_by_label("Did the model forget something?").fill("aunt birthday")
     answer = panel.get_by_role("status").filter(has_text="This request has: birthday. It does not have: aunt.")
     hit = answer.locator(".hit").filter(has_text="I mixed it up with my aunt's")
     expect(hit).to_contain_text("the brief stood in its place")
@@ -29,7 +31,7 @@ def test_a_user_finds_out_why_the_model_forgot_and_has_it_sent(serve: Serve, vis
     expect(hit.get_by_role("button", name="It is pinned.")).to_be_disabled()
     panel.get_by_role("button", name="Later turn").click()
     expect(panel).to_contain_text("Next request not sent yet")
-    panel.get_by_label("Was it sent?").fill("aunt birthday")
+    panel.get_by_label("Did the model forget something?").fill("aunt birthday")
     expect(panel).to_contain_text("This request has all of these words.")
     expect(panel.locator(".hit").filter(has_text="I mixed it up")).to_contain_text("in the request, whole")
 
@@ -49,7 +51,7 @@ def test_a_user_corrects_a_memory_and_sees_it_in_the_next_request(serve: Serve, 
     expect(request).not_to_contain_text("fact: Dominant strings since May, 62 euros")
     one.page.get_by_label("Message", exact=True).fill("When is my aunt's birthday?")
     expect(request).to_contain_text("When is my aunt's birthday?")
-    one.page.get_by_role("tab", name="Recall").click()
+    one.page.get_by_role("tab", name="Recalled").click()
     expect(one.page.get_by_role("tabpanel").locator(".verdict").first).to_have_text("recalled")
 
 
@@ -57,7 +59,7 @@ def test_costs_recommend_what_loses_nothing_and_say_what_the_others_lose(serve: 
     one = visit(serve(local=AsyncScripted()))
     one.page.get_by_role("button", name="Open a sample conversation").click()
     one.page.get_by_role("link", name="Costs", exact=True).click()
-    expect(one.page.get_by_text("You paid $0.0916.")).to_be_visible()
+    expect(one.page.get_by_text("It cost $0.0916 so far.")).to_be_visible()
     one.page.get_by_role("combobox", name="And with another model").fill("openai-chat:gpt-5.4-mini")
     one.page.get_by_role("button", name="Compare policies").click()
     expect(one.page.get_by_role("heading", name="openai-chat:gpt-5.4-mini")).to_be_visible()
@@ -69,6 +71,45 @@ def test_costs_recommend_what_loses_nothing_and_say_what_the_others_lose(serve: 
     expect(one.page.get_by_role("status").filter(has_text="KeepLast(10) is chosen.")).to_be_visible()
     one.page.get_by_role("link", name="Memory", exact=True).click()
     expect(one.page.get_by_text("The policy KeepLast(10) does not send these lines.")).to_be_visible()
+
+
+def test_where_all_is_free_of_charge_policies_are_compared_by_tokens(serve: Serve, visit: Visits) -> None:
+    provider = AsyncScripted(*[says(f"Answer {i}. " * 40) for i in range(13)])
+    provider.capabilities = msgspec.structs.replace(provider.capabilities, prices=Prices(input=0, output=0))
+    one = begin(visit, serve(local=provider))
+    for i in range(13):
+        one.say(f"Question {i}?")
+        expect(answers(one.page).nth(i)).to_contain_text(f"Answer {i}.")
+    one.page.get_by_role("link", name="Costs", exact=True).click()
+    expect(one.page.get_by_text("It was free of charge so far.")).to_be_visible()
+    one.page.get_by_role("combobox", name="And with another model").fill("local")
+    one.page.get_by_role("button", name="Compare policies").click()
+    expect(one.page.get_by_role("heading", name="Prompt tokens so far, turn by turn")).to_be_visible()
+    expect(one.page.get_by_text("KeepLast(10) would save")).to_be_visible()
+
+
+def test_a_conversation_without_a_brief_says_how_to_keep_one(serve: Serve, visit: Visits) -> None:
+    one = begin(visit, serve(local=AsyncScripted(says("Hello, Ada."))))
+    one.say("I'm Ada.")
+    expect(answers(one.page).first).to_contain_text("Hello, Ada.")
+    one.page.get_by_role("link", name="Memory", exact=True).click()
+    one.page.get_by_role("button", name="Use Memory() from the next message on").click()
+    expect(one.page.get_by_label("Policy", exact=True)).to_have_value("Memory()")
+
+
+def test_a_new_chat_is_ready_for_typing_and_none_is_left_empty(serve: Serve, visit: Visits) -> None:
+    one = begin(visit, serve(local=AsyncScripted(says("Hello, Ada."))))
+    field = one.page.get_by_label("Message", exact=True)
+    expect(field).to_be_focused()
+    one.page.get_by_role("button", name="New chat").click()
+    expect(field).to_be_focused()
+    expect(one.page.locator(".list li")).to_have_count(1)
+    one.page.keyboard.type("I'm Ada.")
+    one.page.keyboard.press("Enter")
+    expect(answers(one.page).first).to_contain_text("Hello, Ada.")
+    expect(one.page.get_by_role("link", name="I'm Ada.")).to_be_visible()
+    one.page.get_by_role("button", name="New chat").click()
+    expect(one.page.locator(".list li")).to_have_count(2)
 
 
 def test_a_message_that_is_refused_is_back_in_the_field_and_goes_to_the_next_choice(

@@ -58,14 +58,14 @@ def walk(one: Visit, talk: str) -> Iterator[str]:
     yield "chat"
     page.goto(here + "/inspector")
     expect(page.get_by_text("Every message, and why")).to_be_visible()
-    page.get_by_label("Was it sent?").fill("harmless")
+    page.get_by_label("Did the model forget something?").fill("harmless")
     panel = page.get_by_role("tabpanel")
     expect(panel.locator(".hit", has_text="onerror").first).to_be_visible()
     for i in range(panel.locator(".run").count()):
         panel.locator(".run").nth(i).click()
     expect(panel.locator(".texts").last).to_be_visible()
     yield "context"
-    for tab, text in (("Request", "onerror"), ("Recall", "onerror"), ("Compaction", "In place of what was removed")):
+    for tab, text in (("Request", "onerror"), ("Recalled", "onerror"), ("Shortened", "In place of what was removed")):
         page.get_by_role("tab", name=tab).click()
         expect(panel).to_contain_text(text)
         yield tab
@@ -141,8 +141,9 @@ def test_a_hostile_file_that_is_dropped_is_imported_and_does_nothing(serve: Serv
     ]
     drop(one.page, '<img src=x onerror="window.hacked=1">.json', json.dumps(messages))
     expect(one.page.get_by_role("status").filter(has_text="Imported.")).to_be_visible()
-    one.page.locator(".list a").first.click()
     expect(one.page.get_by_role("article", name="Answer").last).to_contain_text("harmless")
+    drop(one.page, "second.json", json.dumps([{"role": "user", "content": "Another file."}]))
+    expect(one.page.get_by_role("article", name="You")).to_contain_text("Another file.")
     drop(one.page, "<svg onload=window.hacked=1>.txt", HOSTILE)
     expect(one.page.get_by_role("alert")).to_be_visible()
     assert one.page.evaluate("window.hacked ?? null") is None

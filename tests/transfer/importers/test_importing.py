@@ -397,3 +397,10 @@ def test_a_database_that_grows_is_added_to(tmp_path: Path) -> None:
         item = '{"role": "user", "content": "Still here?"}'
         db.execute("INSERT INTO agent_messages (session_id, message_data) VALUES ('bob', ?)", (item,))
     assert how(archive, path) == ["here", "grown"]
+
+
+def test_contents_without_an_id_get_one_each() -> None:
+    archive = Archive(InMemory())
+    first, second = (archive.load(json.dumps([{"role": "user", "content": text}])) for text in ("One.", "Two."))
+    assert first != second
+    assert sorted(first + second) == sorted(each.id for each in archive.conversations())

@@ -60,8 +60,8 @@ async def read_days(call: ApiCall[Nothing, Nothing]) -> Days:
 
 
 async def read_all_days(call: ApiCall[Nothing, Nothing]) -> Days:
-    """Return tokens and cost by day of all conversations together."""
-    return await _count(call, [each.id for each in await call.archive.every()])
+    """Return tokens and cost by day of all conversations together. Samples don't count."""
+    return await _count(call, [each.id for each in await call.archive.every() if not each.meta.get("sample")])
 
 
 async def _count(call: ApiCall[Nothing, Nothing], conversations: Iterable[str]) -> Days:

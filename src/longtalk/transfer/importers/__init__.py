@@ -9,6 +9,7 @@ runs code that a file contains.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -61,7 +62,7 @@ def import_source(
     check_owners(owners)
     tables = None if mapping is None else read_mapping(mapping)
     content = resolve_source(source)
-    name = id or (content.stem if isinstance(content, Path) else "import")
+    name = id or _choose_id(content)
     label = content.name if isinstance(content, Path) else name
     try:
         file = open_tool_file(content, name=repr(content.name) if isinstance(content, Path) else "", mapping=tables)
@@ -73,6 +74,13 @@ def import_source(
         return import_exports(store, owner, ours, dry_run=dry_run)
     check_owner_choice(owner, owners, has_owners=file.has_owners)
     return import_from_tool(store, owner, read_with_id(file, id), owners=owners, dry_run=dry_run, progress=progress)
+
+
+def _choose_id(content: bytes | Path | DatabaseAddress) -> str:
+    """Return the id for a conversation that has none: the file's name, or one that is the same for the same content."""
+    if isinstance(content, Path):
+        return content.stem
+    return f"import-{hashlib.sha256(content).hexdigest()[:12]}" if isinstance(content, bytes) else "import"
 
 
 def import_from_tool(

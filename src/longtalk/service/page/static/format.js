@@ -1,4 +1,6 @@
 // Numbers, amounts and times as the visitor's language writes them.
+import { strings } from "./strings.js";
+
 export const count = (value) => Math.round(value).toLocaleString();
 // An unknown amount is a dash, never a zero. Small amounts keep two digits that say something.
 export function dollars(value) {
@@ -7,6 +9,8 @@ export function dollars(value) {
   const digits = size === 0 || size >= 1 ? 2 : size >= 0.01 ? 4 : Math.min(8, 1 - Math.floor(Math.log10(size)));
   return (value < 0 ? "−$" : "$") + size.toFixed(digits);
 }
+// Say in the page's own words why something was sent, left out or replaced; other reasons come in words already.
+export const nameReason = (reason) => strings["reason_" + reason] ?? reason;
 // Return the words of a text, in lower case.
 export const splitWords = (text) => text.toLowerCase().split(/[\s.,;:!?"“”()]+/).filter(Boolean);
 export const percent = (part, all) => (all ? Math.round((100 * part) / all) : 0) + " %";

@@ -91,7 +91,7 @@ function Shell() {
       <${List} current=${route.id} onClose=${() => setOpen(false)} />
       <div class="foot">
         <button aria-keyshortcuts="Control+K" onClick=${() => { setOpen(false); openPalette(); }}>${t("palette")} <kbd>${paletteKey}</kbd></button>
-        <label class="button">${t("import")}<input class="sr" type="file" aria-label=${t("import")} onChange=${(e) => { importFile(e.target.files[0]); e.target.value = ""; }} /></label>
+        <label class="button" title=${t("importHelp")}>${t("import")}<input class="sr" type="file" aria-label=${t("import")} onChange=${(e) => { importFile(e.target.files[0]); e.target.value = ""; }} /></label>
         <button onClick=${switchTheme}>${t("theme")}</button>
         <a class="button" href="#/money" onClick=${() => setOpen(false)}>${t("costsOfAll")}</a>
         ${(health?.key || health?.is_single_user) && html`<a class="button" href="#/settings" onClick=${() => setOpen(false)}>${t(health.key ? "keys" : "providerKeys")}</a>`}
@@ -104,7 +104,7 @@ function Shell() {
         : route.kind === "money" ? html`<${Money} conversation=${null} />`
         : route.kind === "settings" ? html`<${Settings} onSession=${start} />`
         : route.kind === "licences" ? html`<${Licences} />`
-        : html`<div class="center"><h1 class="hello">${t("empty")}</h1><p class="quiet">${t("whatItIs")}${health ? " " + t("answersFrom", { model: health.default_model }) : ""}</p><button class="primary" onClick=${() => begin().catch(report)}>${t("newChat")}</button>
+        : html`<div class="center"><h1 class="hello">${t("empty")}</h1><p class="quiet">${t("whatItIs")}${health ? " " + t(health.default_model === "local" ? "answersLocal" : "answersFrom", { model: health.default_model }) : ""}</p><button class="primary" onClick=${() => begin().catch(report)}>${t("newChat")}</button>
           <p class="quiet">${t("sampleHelp")}</p><button onClick=${() => openSample().catch(report)}>${t("openSample")}</button>
           ${health?.is_single_user && html`<details class="fold own-key"><summary>${t("useProvider")}</summary><${ProviderKeys} /></details>`}
           <p class="quiet"><a href="#/licences">${t("licences")}</a></p></div>`}

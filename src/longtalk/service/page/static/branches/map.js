@@ -1,17 +1,30 @@
-// The map of branches: each under the one that it forks from.
+// The map of branches: each under the one that it parts from, by its first message that differs.
 import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
+import { cut } from "../format.js";
 
 export function BranchMap({ conversation, branch, onBranch }) {
   const [branches, setBranches] = useState([]);
-  useEffect(() => { api.get(api.one(conversation) + "/branches").then((found) => setBranches(found.branches)); }, [conversation, branch]);
+  const path = api.one(conversation);
+  useEffect(() => {
+    let current = true;
+    const read = async () => {
+      const found = (await api.get(path + "/branches")).branches;
+      const readFirst = async ({ name, shared }) => (await api.get(path + "/history", { branch: name, before: shared + 1, limit: 1 }))
+        .entries.find((each) => each.position === shared)?.text;
+      const texts = await Promise.all(found.map(readFirst));
+      if (current) setBranches(found.map((each, i) => ({ ...each, text: texts[i] })));
+    };
+    read();
+    return () => { current = false; };
+  }, [conversation, branch]);
   const under = (source) => {
     const found = branches.filter((each) => each.source === source);
     return found.length ? html`<ul class="map">${found.map((each) => html`<li key=${each.name}>
-      <button aria-current=${each.name === branch ? "true" : null} class=${each.name === branch ? "primary" : ""} onClick=${() => onBranch(each.name)}>${each.name}</button>
-      <small>${each.source ? t("forksAt", { shared: each.shared }) : ""} ${t("entries", { count: each.entries })}</small>
+      <button aria-current=${each.name === branch ? "true" : null} class=${each.name === branch ? "primary" : ""} onClick=${() => onBranch(each.name)}>${cut(each.text || t("noMessage"), 90)}</button>
+      <small>${each.source ? t("forksAt", { number: each.shared + 1 }) : t("trunk")} · ${t("entries", { count: each.entries })} · ${each.name}</small>
       ${under(each.name)}</li>`)}</ul>` : null;
   };
-  return under(null);
+  return html`<p class="quiet">${t("mapHelp")}</p>${under(null)}`;
 }

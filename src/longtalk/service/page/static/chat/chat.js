@@ -123,6 +123,8 @@ function Composer({ talk, state }) {
     const later = setTimeout(() => { if (!live && state.info) talk.estimate({ message: message.length ? message : "…", ...choice }).catch(() => {}); }, 700);
     return () => clearTimeout(later);
   }, [text, images, model, policy, live, state.info]);
+  const isEmpty = state.info && !state.size;
+  useEffect(() => { if (isEmpty) document.getElementById("message").focus(); }, [isEmpty]);
   // A message that was refused before it was stored is not lost.
   useEffect(() => {
     const body = problem?.order?.body;
@@ -162,11 +164,11 @@ function Composer({ talk, state }) {
         <textarea id="message" rows="2" aria-label=${t("message")} placeholder=${t("message")} value=${text} onInput=${(e) => setText(e.target.value)} onKeyDown=${onKey} />
         <div class="tools">
           <label class="button" title=${t("attach")}>+<input class="sr" type="file" accept="image/*" multiple aria-label=${t("attach")} onChange=${(e) => take(e.target.files)} /></label>
-          <input list="models" aria-label=${t("model")} title=${t("model")} placeholder=${gauge?.model || settings.model || health?.default_model || t("model")} value=${model} onInput=${(e) => setModel(e.target.value)} />
+          <label class="pick">${t("model")}<input list="models" placeholder=${gauge?.model || settings.model || health?.default_model || t("model")} value=${model} onInput=${(e) => setModel(e.target.value)} /></label>
           <${ModelNames} models=${models} providers=${providers} />
-          <input aria-label=${t("policy")} title=${t("policyField")} placeholder=${settings.policy || ownPolicy || t("policy")} value=${policy} onFocus=${() => setAsked(true)} onBlur=${() => setAsked(false)} onInput=${(e) => setPolicy(e.target.value)} />
+          <label class="pick" title=${t("policyField")}>${t("policy")}<input placeholder=${settings.policy || ownPolicy || t("policy")} value=${policy} onFocus=${() => setAsked(true)} onBlur=${() => setAsked(false)} onInput=${(e) => setPolicy(e.target.value)} /></label>
           <span class="grow" />
-          <button type="button" disabled=${!text || !!live} onClick=${note}>${t("note")}</button>
+          <button type="button" title=${t("noteHelp")} disabled=${!text || !!live} onClick=${note}>${t("note")}</button>
           ${live ? html`<button type="button" class="primary" onClick=${() => talk.stop()}>${t("stop")}</button>`
             : html`<button class="primary" disabled=${!message.length}>${t("send")}</button>`}
         </div>

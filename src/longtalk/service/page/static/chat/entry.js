@@ -3,6 +3,7 @@ import { html, memo, useState } from "../ui.js";
 import { t } from "../strings.js";
 import { count as formatCount, dollars } from "../format.js";
 import * as api from "../api.js";
+import { nameReason } from "../format.js";
 import { renderMarkdown } from "../markdown.js";
 
 export function Markdown({ text }) {
@@ -36,8 +37,8 @@ function Versions({ names, current, onOpen }) {
 
 // What stands in place of older messages from here on.
 function Compacted({ compaction: { summary, tokens, reason }, talk }) {
-  return html`<details class="compacted"><summary>${t("replacedHere")}</summary>
-    <p>${t(summary ? "replacedBy" : "replacedByNothing")} ${t("replacedWhy", { reason, tokens: formatCount(tokens) })}${" "}
+  return html`<details class="compacted"><summary>${t(summary ? "replacedHere" : "droppedHere")}</summary>
+    <p>${t(summary ? "replacedBy" : "replacedByNothing")} ${t("replacedWhy", { reason: nameReason(reason), tokens: formatCount(tokens) })}${" "}
       <a href=${`#/c/${encodeURIComponent(talk.id)}/inspector/compaction`}>${t("moreOfIt")}</a></p>
     ${summary && html`<pre tabindex="0">${summary}</pre>`}</details>`;
 }
@@ -77,8 +78,8 @@ export const Entry = memo(function Entry({ entry, talk, versions, compaction, br
         ${role === "user" && !isNote && html`<button disabled=${busy} onClick=${() => setDraft(entry.text)}>${t("edit")}</button>`}
         ${role === "assistant" && html`<button disabled=${busy} onClick=${() => talk.send({ regenerates: entry.turn })}>${t("regenerate")}</button>
           <button disabled=${busy} aria-label=${t("fork")} title=${t("fork")} onClick=${fork}>${t("forkShort")}</button>`}
-        ${role === "assistant" && html`<a href=${`#/c/${encodeURIComponent(talk.id)}/inspector`} aria-label=${t("inspectLong")} title=${t("inspector")} onClick=${() => talk.inspect(entry.turn)}>${t("inspectShort")}</a>`}
-        <button disabled=${busy} onClick=${() => talk.mark("pins", entry.id, !pinned)}>${t(pinned ? "unpin" : "pin")}</button>
+        ${role === "assistant" && html`<a href=${`#/c/${encodeURIComponent(talk.id)}/inspector`} title=${t("inspector")} onClick=${() => talk.inspect(entry.turn)}>${t("inspectorTab")}</a>`}
+        <button disabled=${busy} title=${pinned ? null : t("pinHelp")} onClick=${() => talk.mark("pins", entry.id, !pinned)}>${t(pinned ? "unpin" : "pin")}</button>
         <button disabled=${busy} aria-label=${t(excluded ? "include" : "exclude")} title=${t(excluded ? "include" : "exclude")} onClick=${() => talk.mark("exclusions", entry.id, !excluded)}>${t(excluded ? "includeShort" : "excludeShort")}</button>
       </span>
     </footer>

@@ -61,6 +61,7 @@ export class Scroller extends Component {
 
   // Stay at the end if the reader is there.
   settle() {
+    if (!this.box) return; // left meanwhile
     const { to, size } = this.props.talkState;
     const { scrollTop, scrollHeight, clientHeight } = this.box;
     // The reader may have gone up already, while the event that says so is still to come.

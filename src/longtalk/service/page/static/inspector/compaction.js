@@ -3,7 +3,7 @@ import { html } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { report } from "../dialogs.js";
-import { count } from "../format.js";
+import { count, nameReason } from "../format.js";
 import { linkTo } from "../list/list.js";
 import { Loaded, Run } from "./runs.js";
 
@@ -27,7 +27,7 @@ function Epoch({ talk, epoch, open }) {
   const [gone, kept] = [epoch.runs.filter(isGone), epoch.runs.filter((run) => !isGone(run))];
   const list = (runs) => html`<ul class="runs">${runs.map((run) => html`<${Run} run=${run} ...${talk} key=${run.first} />`)}</ul>`;
   return html`<details class="epoch" open=${open}><summary>${t("compactedAt", { start: epoch.start })}</summary>
-    <p class="quiet">${t("compactedBecause", { reason: epoch.reason, tokens: count(epoch.tokens) })}
+    <p class="quiet">${t("compactedBecause", { reason: nameReason(epoch.reason), tokens: count(epoch.tokens) })}
       <button class="small" onClick=${() => goTo(talk.conversation, talk.path, talk.branch, epoch.start).catch(report)}>${t("whereItHappened")}</button></p>
     ${gone.length > 0 && html`<h3>${t("wasRemoved")}</h3>${list(gone)}`}
     ${epoch.summary && html`<h3>${t("standsInPlace")}</h3><pre>${epoch.summary}</pre>`}

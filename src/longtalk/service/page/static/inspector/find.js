@@ -33,7 +33,7 @@ export function Find({ conversation, path, branch, turn, next, runs, onChange })
     return () => { current = false; clearTimeout(later); };
   }, [words, turn, branch]);
   return html`<p class="find-help"><label for="find-seen">${t("findHelp")}</label></p>
-    <input class="wide" id="find-seen" type="search" aria-label=${t("findSeen")} placeholder=${t("findSeen")} value=${words} onInput=${(e) => setWords(e.target.value)} />
+    <input class="wide" id="find-seen" type="search" placeholder=${t("findSeen")} value=${words} onInput=${(e) => setWords(e.target.value)} />
     <div role="status" class=${found ? "answer" : ""}>${found && html`
       ${found.there && html`<p><b>${!found.missing.length ? t("allInRequest") : !found.there.length ? t("noneInRequest")
         : t("someInRequest", { there: found.there.join(", "), missing: found.missing.join(", ") })}</b></p>`}

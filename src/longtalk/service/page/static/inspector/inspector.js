@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
-import { count, cut, dollars, time } from "../format.js";
+import { count, cut, dollars, nameReason, time } from "../format.js";
 import { Find } from "./find.js";
 import { Loaded, Run } from "./runs.js";
 import { Compaction } from "./compaction.js";
@@ -96,15 +96,15 @@ function Context({ conversation, path, branch, turn, next, values, onChange }) {
     const { usage } = metrics;
     const sent = parts.filter(([name]) => name !== "free" && name !== "reserved");
     return html`
+      <${Find} conversation=${conversation} path=${path} branch=${branch} turn=${turn} next=${next} runs=${runs} onChange=${onChange} />
       <p>${t(next ? "nextTokens" : "sentTokens", { total: count(metrics.total), model: metrics.model })}.
         ${usage.input ? " " + t("reported", { input: count(usage.input), cached: count(usage.cached), output: count(usage.output) }) : ""}
         ${" " + (metrics.cost === null ? t("costUnknown") : t(next ? (metrics.cost ? "nextCosts" : "nextIsFree") : "costs", { cost: dollars(metrics.cost) }))}</p>
       <div class="parts" aria-hidden="true">${sent.map(([name, tokens]) => html`<span class=${"part " + name} style=${{ flexGrow: tokens }} />`)}</div>
-      <${Find} conversation=${conversation} path=${path} branch=${branch} turn=${turn} next=${next} runs=${runs} onChange=${onChange} />
       ${limit !== null && html`<${Scale} value=${metrics.total} most=${limit}>${t("ofLimit", { total: count(metrics.total), limit: count(limit) })}<//>`}
       ${window && html`<${Scale} value=${metrics.total} most=${window}>${t("ofTheWindow", { total: count(metrics.total), window: count(window) })}<//>`}
       <table class="legend"><tbody>${parts.map(([name, tokens]) => html`<tr key=${name}><th scope="row"><span class=${"part " + name} /> ${t("part_" + name)}</th><td>${count(tokens)}</td></tr>`)}</tbody></table>
-      ${policy && html`<p class="quiet">${t(rules.length ? "policyRules" : "policyOnly", { policy, rules: rules.join("; ") })}</p>`}
+      ${policy && html`<p class="quiet">${t(rules.length ? "policyRules" : "policyOnly", { policy, rules: rules.map(nameReason).join("; ") })}</p>`}
       <h3>${t("everyEntry")}</h3>
       <ul class="runs">${runs.map((run) => html`<${Run} run=${run} conversation=${conversation} path=${path} branch=${branch} key=${run.first} />`)}</ul>`;
   }} />`;

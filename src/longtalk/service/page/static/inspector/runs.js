@@ -1,8 +1,8 @@
 // Runs of messages with their verdict, which open to the messages themselves.
 import { html, useEffect, useState } from "../ui.js";
-import { strings, t } from "../strings.js";
+import { t } from "../strings.js";
 import * as api from "../api.js";
-import { count, cut } from "../format.js";
+import { count, cut, nameReason } from "../format.js";
 import { linkTo } from "../list/list.js";
 
 // Load with `read` when the values change; show `draw` of what was loaded, or the problem.
@@ -18,8 +18,6 @@ export function Loaded({ read, values, draw }) {
 }
 
 const most = 50;
-
-const nameReason = (reason) => strings["reason_" + reason] ?? reason;
 
 export function Run({ run, conversation, path, branch, excerpt = "", opened = false }) {
   const [open, setOpen] = useState(opened);

@@ -11,20 +11,24 @@ export async function loadList() {
   app.set({ conversations: conversations.filter((each) => each.kind === "conversation") });
 }
 
+// Open a new conversation, or the one that was begun before and has no message.
 export async function begin() {
-  const made = await api.post("/conversations", {});
-  await loadList();
-  location.hash = "#/c/" + encodeURIComponent(made.id);
+  const unused = app.get().conversations.find((each) => !each.entries && !each.title);
+  const { id } = unused || await api.post("/conversations", {});
+  if (!unused) await loadList();
+  location.hash = "#/c/" + encodeURIComponent(id);
+  document.getElementById("message")?.focus();
 }
 
-// Import a file, or say why it can't be imported.
+// Import a file and open it if it is one conversation, or say why it can't be imported.
 export async function importFile(file) {
   if (!file) return;
   try {
-    await api.post("/import", file);
+    const { conversations } = await api.post("/import", file);
     await loadList();
     announce("");
     notify(t("imported"));
+    if (conversations.length === 1) location.hash = "#/c/" + encodeURIComponent(conversations[0].id);
   } catch (error) {
     report(error);
   }

@@ -25,7 +25,7 @@ export function Line({ line, source, path, query, change }) {
     if (text === line.text || await run(() => api.patch(own, { text }, query))) setDraft(null);
   };
   const revoke = async () => {
-    const sure = await ask({ title: t("revokeTitle", { text: cut(line.text) }), text: t("revokeSure"), action: t("revoke"), danger: true });
+    const sure = await ask({ title: t("revokeTitle", { text: cut(line.text) }), text: t("revokeSure"), action: t("forget"), danger: true });
     if (sure) await run(() => api.remove(own, query));
   };
   const onKey = (event) => {
@@ -40,7 +40,7 @@ export function Line({ line, source, path, query, change }) {
           <span class="row"><button class="primary" disabled=${busy || !draft.trim()}>${t("save")}</button><button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></span></form>`}
     <small>${t("stated", { day: day(line.at) })}${day(line.seen) !== day(line.at) ? ` · ${t("seen", { day: day(line.seen) })}` : ""} ${source}
       ${draft === null && html`<button class="small" disabled=${busy} aria-label=${t("editLine", about)} onClick=${() => setDraft(line.text)}>${t("edit")}</button>`}
-      <button class="small danger" disabled=${busy} aria-label=${t("revokeLine", about)} title=${t("revokeHelp")} onClick=${revoke}>${t("revoke")}</button></small></li>`;
+      <button class="small danger" disabled=${busy} aria-label=${t("revokeLine", about)} title=${t("revokeHelp")} onClick=${revoke}>${t("forget")}</button></small></li>`;
 }
 
 // A form that adds a line to one of the fields.

@@ -6,6 +6,7 @@ import { notify, report } from "../dialogs.js";
 import { cut, day, time } from "../format.js";
 import { goTo } from "../inspector/compaction.js";
 import { linkTo } from "../list/list.js";
+import { choosePolicy } from "../money/policies.js";
 import { announce, onOthers } from "../chat/talk.js";
 import { Add, Line } from "./lines.js";
 import { Profile } from "./profile.js";
@@ -56,7 +57,7 @@ export function Memory({ conversation, branch = "main" }) {
 }
 
 function Brief({ talk, brief, policy }) {
-  if (!brief.kept) return html`<p class="card-note">${t("noBrief")}</p>`;
+  if (!brief.kept) return html`<p class="card-note">${t("noBrief")} <${UseMemory} talk=${talk} /></p>`;
   const fields = brief.fields.map(({ name }) => name);
   const others = brief.lines.map((line) => line.field).filter((name) => !fields.includes(name));
   const groups = [...fields, ...new Set(others)].map((name) => [name, brief.lines.filter((line) => line.field === name)]);
@@ -65,7 +66,7 @@ function Brief({ talk, brief, policy }) {
   const isSent = !policy || policy.includes("Memory(");
   const next = `#/c/${encodeURIComponent(talk.conversation)}/inspector/request`;
   return html`${isSent ? html`<p class="quiet">${t("memoryHelp")} <a href=${next} onClick=${() => sessionStorage.setItem("turn:" + talk.conversation, "next")}>${t("seeNext")}</a></p>`
-      : html`<p class="card-note">${t("notSentBy", { policy })}</p>`}
+      : html`<p class="card-note">${t("notSentBy", { policy })} <${UseMemory} talk=${talk} /></p>`}
     ${!brief.lines.length && html`<p class="card-note">${t("emptyBrief")}</p>`}
     ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${name}>
       <h2 class="field-name">${name}</h2>
@@ -77,6 +78,10 @@ function Brief({ talk, brief, policy }) {
         <del>${line.text}</del><small>${line.field} · ${t("stated", { day: day(line.at) })} <${Source} talk=${talk} line=${line} />
           <${PutBack} talk=${talk} line=${line} /></small></li>`)}</ul></details>`}
     ${brief.text && html`<details class="fold"><summary>${t("briefAsSent")}</summary><pre>${brief.text}</pre></details>`}`;
+}
+
+function UseMemory({ talk }) {
+  return html`<button onClick=${() => choosePolicy(talk.conversation, "Memory()")}>${t("useMemory")}</button>`;
 }
 
 function Source({ talk, line }) {

@@ -4,8 +4,7 @@ import { t } from "../strings.js";
 import * as api from "../api.js";
 import { count, dollars } from "../format.js";
 import { Chart } from "./chart.js";
-import { describe, keepsAll } from "./policies.js";
-import { notify } from "../dialogs.js";
+import { choosePolicy, describe, keepsAll } from "./policies.js";
 import { app, useStore } from "../store.js";
 
 const policies = ["KeepAll()", "KeepLast(10)", "TokenBudget(8_000)", "Summarize(8_000)", "Economy()", "Memory()"];
@@ -17,14 +16,12 @@ export function Compare({ conversation, path, branch }) {
   const run = async () => {
     setState({ busy: true });
     try {
-      const { policy } = await api.get(path + "/settings", { branch });
+      const { policy, model } = await api.get(path + "/settings", { branch });
       const own = policy && !policies.includes(policy) ? policy : null;
-      // The model of the conversation, and another one if it was chosen.
-      const metrics = other ? (await api.get(path + "/settings", { branch })).model : "";
-      const models = other ? [...new Set([metrics, other])].filter(Boolean) : [];
-      const ask = (list) => api.post(path + "/simulate", { policies: list, branch, models });
-      // A policy with parts from outside the library can't be simulated here.
-      const { runs } = await (own ? ask([...policies, own]).catch(() => ask(policies)) : ask(policies));
+      const ask = (list, models) => api.post(path + "/simulate", { policies: list, branch, models: [...new Set(models)].filter(Boolean) });
+      // A policy with parts from outside the library can't be simulated here, nor a model that the library does not know.
+      const askWithOwn = (models) => (own ? ask([...policies, own], models).catch(() => ask(policies, models)) : ask(policies, models));
+      const { runs } = await askWithOwn([model, other]).catch(() => askWithOwn([other]));
       setState({ runs, policy });
     } catch (error) {
       setState({ problem: error.message });
@@ -52,7 +49,8 @@ function Comparison({ conversation, own, model, runs }) {
   const listed = runs.filter((each) => each.policy !== "optimum");
   const whole = listed.filter((each) => !each.problem);
   if (!whole.length) return html`<p class="problem">${model}: ${runs[0].problem}</p>`;
-  const priced = whole.every((each) => each.cost !== null);
+  // Where all is free of charge, tokens tell policies apart.
+  const priced = whole.every((each) => each.cost !== null) && whole.some((each) => each.cost > 0);
   const value = (each) => (priced ? each.cost : each.usage.input);
   const cheapest = whole.reduce((a, b) => (value(b) < value(a) ? b : a));
   const keeping = whole.filter((each) => keepsAll(each.policy));
@@ -63,13 +61,12 @@ function Comparison({ conversation, own, model, runs }) {
   const sentence = save(best) > 0 ? t(best.policy === own ? "ownBest" : "cheapest", { policy: best.policy, percent: save(best) }) : t("keepAllBest");
   const turns = [...new Set(whole[0].calls.map((call) => call.turn))];
   const lines = whole.map((run) => ({ name: run.policy, values: addUp(run, turns, (call) => (priced ? call.cost : call.usage.input)) }));
-  const use = (policy) => { sessionStorage.setItem("policy:" + conversation, policy); notify(t("policyChosen", { policy })); location.hash = "#/c/" + encodeURIComponent(conversation); };
   return html`<h3>${model}</h3><p><strong>${sentence}</strong> ${cheapest !== best && save(cheapest) > 0 ? t("cheaperButLossy", { policy: cheapest.policy, percent: save(cheapest), loses: describe(cheapest.policy) }) : ""} <small>${t("sameRules")}</small></p>
-    ${!priced && html`<p class="quiet">${t("noPrices")}</p>`}
+    ${whole.some((each) => each.cost === null) && html`<p class="quiet">${t("noPrices")}</p>`}
     <h3>${t(priced ? "costSoFar" : "tokensSoFar")}</h3>
     <${Chart} lines=${lines} titles=${turns.map((_, i) => t("turnNumber", { number: i + 1 }))} label=${t(priced ? "costSoFar" : "tokensSoFar")} format=${priced ? dollars : (value) => (value === null ? "–" : count(value))} sums=${false} />
     <ul class="policies">${[...listed].sort((a, b) => (b === best) - (a === best) || value(a) - value(b)).map((each) => html`<li key=${each.policy} class=${each === best ? "best" : ""}><span>${each.policy}${each.policy === own ? html` <small class="chip">${t("yours")}</small>` : ""}${each === best ? html` <small class="chip">${t("recommended")}</small>` : ""}<small class="does">${describe(each.policy)}</small></span>
       ${each.problem ? html`<span class="problem">${each.problem}</span><span /><span />` : html`<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width=${(100 * value(each)) / most} height="4" /></svg>
         <span>${priced ? dollars(each.cost) + " · " : ""}${t("tokenCount", { count: count(each.usage.input) })}</span>
-        ${each.policy === own ? html`<span />` : html`<button aria-label=${t("usePolicyOf", { policy: each.policy })} onClick=${() => use(each.policy)}>${t("usePolicy")}</button>`}`}</li>`)}</ul>`;
+        ${each.policy === own ? html`<span />` : html`<button aria-label=${t("usePolicyOf", { policy: each.policy })} onClick=${() => choosePolicy(conversation, each.policy)}>${t("usePolicy")}</button>`}`}</li>`)}</ul>`;
 }

@@ -30,28 +30,28 @@ function useLoaded(read) {
 function Figures({ list }) {
   const input = sum(list, (each) => each.usage.input);
   const figures = [["turns", count(sum(list, (each) => each.turns))], ["promptTokens", count(input)], ["answerTokens", count(sum(list, (each) => each.usage.output))],
-    ["cachedShare", input ? percent(sum(list, (each) => each.usage.cached), input) : "–"], ["cost", amount(sumKnown(list, (each) => each.cost))],
-    ["plainReplay", amount(sumKnown(list, (each) => each.plain))], ["cachedReplay", amount(sumKnown(list, (each) => each.cached))]];
+    ["cachedShare", input ? percent(sum(list, (each) => each.usage.cached), input) : "–"], ["cost", amount(sumKnown(list, (each) => each.cost))]];
   const unpriced = sum(list, (each) => each.unpriced);
   const paid = sumKnown(list, (each) => each.cost);
   const whole = sumKnown(list, (each) => each.cached);
-  return html`${paid > 0 && whole > 0 && html`<p class="lead">${t(whole > paid ? "saidPaid" : "saidPaidMore", { cost: dollars(paid), whole: dollars(whole), percent: Math.round(100 * (1 - paid / whole)) })}</p>`}
+  return html`${paid === 0 && !unpriced && html`<p class="lead">${t("saidFree")}</p>`}
+    ${paid > 0 && whole > 0 && html`<p class="lead">${t(whole > paid ? "saidPaid" : "saidPaidMore", { cost: dollars(paid), whole: dollars(whole), percent: Math.round(100 * (1 - paid / whole)) })}</p>`}
     <dl class="figures">${figures.map(([name, value]) => html`<div><dt>${t(name)}</dt><dd>${value}</dd></div>`)}</dl>
-    ${unpriced > 0 && html`<p class="quiet">${t("unpriced", { count: unpriced })}</p>`}<p class="quiet">${t("replayHelp")}</p>`;
+    ${unpriced > 0 && html`<p class="quiet">${t("unpriced", { count: unpriced })}</p>`}`;
 }
 
 // Charts and a table of turns or days, newest row first.
 function Usage({ list, name, first, more = [] }) {
   const [rows, setRows] = useState(page);
   const titles = list.map(name);
-  const priced = list.some((each) => each.cost !== null);
+  const priced = list.some((each) => each.cost > 0);
   return html`
-    <h2>${t("promptTokens")}</h2><${Chart} label=${t("promptTokens")} titles=${titles} format=${(value) => (value === null ? "–" : count(value))}
+    <h2>${t("promptTokens")}</h2><p class="quiet">${t("replayHelp")}</p><${Chart} label=${t("promptTokens")} titles=${titles} format=${(value) => (value === null ? "–" : count(value))}
       bars=${{ name: t("sent"), values: list.map((each) => each.usage.input), part: list.map((each) => each.usage.cached), partName: t("fromCache") }}
       lines=${[{ name: t("plainReplay"), values: list.map((each) => each.replay.input) }, { name: t("uncachedReplay"), values: list.map((each) => each.replay.input - each.replay.cached) }]} />
     ${priced ? html`<h2>${t("cost")}</h2><${Chart} label=${t("cost")} titles=${titles} format=${dollars} bars=${{ name: t("paid"), values: list.map((each) => each.cost) }}
         lines=${[{ name: t("plainReplay"), values: list.map((each) => each.plain) }, { name: t("cachedReplay"), values: list.map((each) => each.cached) }]} />`
-      : html`<p class="quiet">${t("noPrices")}</p>`}
+      : list.some((each) => each.cost === null) && html`<p class="quiet">${t("noPrices")}</p>`}
     <table tabindex="0"><caption class="sr">${t("numbers")}</caption><thead><tr><th scope="col">${first}</th>${more.map(([label]) => html`<th scope="col">${label}</th>`)}
       ${["promptTokens", "cachedShare", "answerTokens", "cost", "plainReplay", "cachedReplay"].map((each) => html`<th scope="col">${t(each)}</th>`)}</tr></thead>
       <tbody>${list.slice(-rows).reverse().map((each, i) => html`<tr key=${i}><td>${name(each)}</td>${more.map(([, pick]) => html`<td>${pick(each)}</td>`)}<td>${count(each.usage.input)}</td>
@@ -61,7 +61,7 @@ function Usage({ list, name, first, more = [] }) {
 
 function All() {
   const [found, waits] = useLoaded(() => api.get("/stats/daily"));
-  return html`<h1>${t("moneyAll")}</h1>
+  return html`<h1>${t("moneyAll")}</h1><p class="quiet">${t("noSamples")}</p>
     ${waits || (found.days.length ? html`<${Figures} list=${found.days} />
       <${Usage} list=${found.days} name=${(each) => each.day} first=${t("day")} more=${[[t("turns"), (each) => count(each.turns)]]} />`
       : html`<p class="card-note">${t("noTurns")}</p>`)}`;

@@ -37,6 +37,7 @@ export function listCommands(route) {
 export const run = (command) => Promise.resolve().then(command.run).catch(report);
 export const keyName = (key) => (isMac ? "⌥" : "Alt ") + key;
 export const paletteKey = isMac ? "⌘K" : "Ctrl K";
+export const findKey = isMac ? "⌘F" : "Ctrl F";
 export const isTyping = ({ target }) => target instanceof Element && !!target.closest("input,textarea,select,[contenteditable]");
 
 // Return the command of a pressed key. On a Mac, Alt with a letter writes a character, so it counts outside of fields only.
