@@ -5,6 +5,7 @@ A provider keeps its connections, so there is one for each model in a process, h
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ import msgspec
 
 from longtalk.errors import InputError
 from longtalk.memory.profile.config import Profile, merge_profiles
+from longtalk.models import registry
 from longtalk.policies import Policy
 from longtalk.policies.base import get_profile, read_rules
 from longtalk.policies.notation import parse_policy
@@ -96,6 +98,17 @@ class Models:
             raise _unknown(chosen) from None
         policy = self._policies.get(chosen, self._default_policy)
         return ServedModel(chosen, provider, policy, settings.options, settings.system)
+
+    def find_window(self, label: str) -> int | None:
+        """Return the window of a model, given as `provider:model`, as its provider here or the registry knows it."""
+        for name in self.names:
+            with contextlib.suppress(ApiError):
+                self.find(name)  # connects it
+        for provider in (*self._given.values(), *self._connected.values()):
+            if provider.label == label and provider.capabilities.window:
+                return provider.capabilities.window
+        known = registry.find(label)
+        return known.window if known else None
 
     async def aclose(self) -> None:
         """Close the connections of all providers."""

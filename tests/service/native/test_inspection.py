@@ -214,3 +214,13 @@ def test_a_page_of_history_has_the_costs_of_its_turns(serve: Serve, api: MakeApi
     ]
     assert call("GET", f"{talk}/history?limit=4")["costs"] == {turns[1]: 3.0, turns[2]: None}
     assert call("GET", f"{talk}/history?limit=4&before=2")["costs"] == {turns[0]: 3.0}
+
+
+def test_the_window_of_a_turn_is_that_of_the_provider_that_answered(serve: Serve, api: MakeApi) -> None:
+    provider = AsyncScripted(says("Hello."))
+    provider.capabilities = msgspec.structs.replace(provider.capabilities, window=4_096)
+    call = api(serve(m=provider))
+    talk = call("POST", "/conversations", json={})["id"]
+    turn = call("POST", f"/conversations/{talk}/turns", json={"message": "Hi", "model": "m"})
+    manifest = call("GET", f"/conversations/{talk}/turns/{turn['id']}/manifest")
+    assert (manifest["window"], manifest["reserved"]) == (4_096, 512)

@@ -122,6 +122,9 @@ def test_each_view_is_accessible_zoomed_and_on_a_phone(
             wide = one.page.evaluate("document.documentElement.scrollWidth - innerWidth")
             if wide > 0:
                 found[f"{view} is too wide at {width}"] = wide
+            high = one.page.evaluate("document.documentElement.scrollHeight - innerHeight")
+            if high > 0:
+                found[f"{view} is too high at {width}"] = high
             if width != 600 and (problems := find_problems(one.page)):
                 found[f"{view} at {width}"] = problems
     assert found == {}

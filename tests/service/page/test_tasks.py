@@ -36,6 +36,31 @@ def test_a_user_finds_out_why_the_model_forgot_and_has_it_sent(serve: Serve, vis
     expect(panel.locator(".hit").filter(has_text="I mixed it up")).to_contain_text("in the request, whole")
 
 
+def test_what_a_policy_or_the_user_left_out_is_explained_and_brought_back(serve: Serve, visit: Visits) -> None:
+    provider = AsyncScripted(*[says(f"Answer {i}.") for i in range(4)])
+    one = begin(visit, serve(local=provider))
+    one.page.get_by_label("Policy", exact=True).fill("KeepLast(1)")
+    for i, text in enumerate(("My aunt is called Vera.", "And my uncle Paul.", "Who is my aunt?")):
+        one.say(text)
+        expect(answers(one.page).nth(i)).to_contain_text(f"Answer {i}.")
+    one.page.locator(".views").get_by_role("link", name="What the model saw").click()
+    field = one.page.get_by_label("Did the model forget something?")
+    field.fill("Vera")
+    hit = one.page.locator(".hit").filter(has_text="Vera")
+    expect(hit).to_contain_text("the policy KeepLast(1) leaves out what is this old")
+    hit.get_by_role("button", name="Use Memory()").click()
+    expect(one.page.get_by_label("Policy", exact=True)).to_have_value("Memory()")
+    user = one.page.get_by_role("article", name="You").first
+    user.hover()
+    user.get_by_role("button", name="Leave out").click()
+    one.page.get_by_label("Message", exact=True).fill("Who is she?")
+    one.page.get_by_role("link", name="tokens in the next request").click()
+    field.fill("Vera")
+    expect(hit).to_contain_text("you left it out in the chat")
+    hit.get_by_role("button", name="Put back into the requests").click()
+    expect(hit.locator(".verdict")).to_have_text("sent")
+
+
 def test_a_user_corrects_a_memory_and_sees_it_in_the_next_request(serve: Serve, visit: Visits) -> None:
     one = visit(serve(local=AsyncScripted()))
     one.page.get_by_role("button", name="Open a sample conversation").click()

@@ -134,7 +134,7 @@ def _to_model(call: ApiCall[Any, Any], name: str) -> ModelObject:
         name=name,
         label=served.provider.label,
         policy=format_policy(served.policy),
-        window=served.provider.capabilities.window or (known.window if known else None),
+        window=call.service.models.find_window(served.provider.label),
         prices=known.prices if known else None,
     )
 

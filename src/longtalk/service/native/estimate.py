@@ -77,7 +77,7 @@ async def _prepare(call: ApiCall[Nothing, StartTurn]) -> tuple[ManifestObject, M
     context, body = await prepare_request(msgspec.structs.replace(order, state=state))
     label, runs = model.provider.label, context.manifest
     known = registry.find(label)
-    window = model.provider.capabilities.window or (known.window if known else None)
+    window = call.service.models.find_window(label)
     spent = cost(Usage(input=context.tokens), model.provider.capabilities.prices or (known.prices if known else None))
     metrics = Metrics(
         turn="",

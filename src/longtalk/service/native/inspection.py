@@ -17,7 +17,6 @@ from longtalk.context.costs import CostReceipt
 from longtalk.context.measure import MAX_ANSWER_ROOM
 from longtalk.context.token_limit import find_compaction_point
 from longtalk.memory.recall.topics import Topic
-from longtalk.models import registry
 from longtalk.policies.notation import format_policy
 from longtalk.service.native.conversations import find_info
 from longtalk.service.native.objects import BranchQuery, EntryObject, Name, clean, to_entry
@@ -177,8 +176,7 @@ async def read_manifest(call: ApiCall[BranchQuery, Nothing]) -> ManifestObject:
     metrics = next((each for each in figures if each.turn == name), None)
     settings = await call.archive.settings(info.id, branch=turn.branch, turn=name)
     policy = None if settings is None else settings.policy
-    model = registry.find(turn.turn.model)
-    window = None if model is None else model.window
+    window = call.service.models.find_window(turn.turn.model)
     message = count_sent(turn, runs)
     answer = answer_token_limit(settings.options) if settings else None
     outside = max(0, metrics.total - metrics.history - metrics.summary + message) if metrics else 0

@@ -26,4 +26,4 @@ export function useStore(store) {
   return value;
 }
 
-export const app = createStore({ conversations: [], next: null, models: [], providers: [], health: null, signedOut: false, problem: "" });
+export const app = createStore({ conversations: [], next: null, models: [], providers: [], health: null, signedOut: false, problem: "", chosen: null });

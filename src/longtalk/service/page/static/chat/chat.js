@@ -110,9 +110,9 @@ function Composer({ talk, state }) {
   const [text, setText] = useState(localStorage.getItem("draft:" + talk.id) || "");
   const [images, setImages] = useState([]);
   const [model, setModel] = useState("");
-  const [policy, setPolicy] = useState(sessionStorage.getItem("policy:" + talk.id) || ""); // one that was chosen in the costs
+  const [policy, setPolicy] = useState(sessionStorage.getItem("policy:" + talk.id) || ""); // one that was chosen in another view
   const [asked, setAsked] = useState(false);
-  const { models, providers, health } = useStore(app);
+  const { models, providers, health, chosen } = useStore(app);
   const { live, gauge, problem, settings, branch, branches } = state;
   const choice = { ...(model && { model }), ...(policy && { policy }) };
   talk.choice = choice;
@@ -123,6 +123,10 @@ function Composer({ talk, state }) {
     const later = setTimeout(() => { if (!live && state.info) talk.estimate({ message: message.length ? message : "…", ...choice }).catch(() => {}); }, 700);
     return () => clearTimeout(later);
   }, [text, images, model, policy, live, state.info]);
+  useEffect(() => { if (chosen?.conversation === talk.id) setPolicy(chosen.policy); }, [chosen]);
+  useEffect(() => {
+    if (policy) sessionStorage.setItem("policy:" + talk.id, policy); else sessionStorage.removeItem("policy:" + talk.id);
+  }, [policy]);
   const isEmpty = state.info && !state.size;
   useEffect(() => { if (isEmpty) document.getElementById("message").focus(); }, [isEmpty]);
   // A message that was refused before it was stored is not lost.

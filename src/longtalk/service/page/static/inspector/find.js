@@ -6,6 +6,7 @@ import { report, notify } from "../dialogs.js";
 import { cut, splitWords } from "../format.js";
 import { announce } from "../chat/talk.js";
 import { cutAround, linkTo } from "../list/list.js";
+import { choosePolicy } from "../money/policies.js";
 
 // Return the words of a search that a request has, and those that it lacks. `bodies` are its texts, as they were sent.
 function sortWords(words, bodies) {
@@ -15,7 +16,7 @@ function sortWords(words, bodies) {
   return { there: listed.filter(isThere), missing: listed.filter((word) => !isThere(word)) };
 }
 
-export function Find({ conversation, path, branch, turn, next, runs, onChange }) {
+export function Find({ conversation, path, branch, turn, next, runs, policy, onChange }) {
   const [words, setWords] = useState("");
   const [found, setFound] = useState(null);
   useEffect(() => {
@@ -37,32 +38,36 @@ export function Find({ conversation, path, branch, turn, next, runs, onChange })
     <div role="status" class=${found ? "answer" : ""}>${found && html`
       ${found.there && html`<p><b>${!found.missing.length ? t("allInRequest") : !found.there.length ? t("noneInRequest")
         : t("someInRequest", { there: found.there.join(", "), missing: found.missing.join(", ") })}</b></p>`}
-      ${found.hits.length ? html`<p class="quiet">${t("inMessages")}</p><ul class="runs">${found.hits.map((hit) => html`<${Hit} key=${hit.entry} hit=${hit} words=${words} lines=${found.lines}
+      ${found.hits.length ? html`<p class="quiet">${t("inMessages")}</p><ul class="runs">${found.hits.map((hit) => html`<${Hit} key=${hit.entry} hit=${hit} words=${words} lines=${found.lines} policy=${policy}
           run=${runs.find((run) => run.first <= hit.position && hit.position <= run.last)} conversation=${conversation} path=${path} branch=${branch} onChange=${onChange} />`)}</ul>`
         : html`<p class="quiet">${t("noHit")}</p>`}`}</div>`;
 }
 
 // Say why a message was in the request or not.
-function explain({ verdict, reason, keep }) {
+function explain({ verdict, reason, keep }, policy) {
   if (keep) return t("why_shortened");
   if (verdict === "summarised") return t(reason === "brief" ? "why_brief" : "why_summary");
-  if (verdict === "left_out") return t(reason === "excluded" ? "why_excluded" : "why_left_out");
+  if (verdict === "left_out") return t(reason === "excluded" ? "why_excluded" : "why_left_out", { policy });
   return verdict === "handed_out" ? reason : t("why_" + verdict);
 }
 
-function Hit({ hit, words, run, lines, conversation, path, branch, onChange }) {
+function Hit({ hit, words, run, lines, policy, conversation, path, branch, onChange }) {
   const [isPinned, setPinned] = useState(false);
-  const pin = () => api.put(`${path}/pins/${encodeURIComponent(hit.entry)}`, { branch }).then(() => {
-    setPinned(true);
-    notify(t("pinnedNow"));
+  const change = async (call, kind, said) => {
+    await call(`${path}/${kind}/${encodeURIComponent(hit.entry)}`, { branch });
+    notify(t(said));
     announce(conversation);
     onChange();
-  }).catch(report);
+  };
+  const pin = () => change(api.put, "pins", "pinnedNow").then(() => setPinned(true), report);
   const isGone = run && !["sent", "held", "recalled"].includes(run.verdict);
+  const isOut = isGone && run.verdict === "left_out" && run.reason === "excluded";
   const line = lines.find((each) => each.entry === hit.entry);
   return html`<li class="hit"><span class=${"verdict " + (run?.verdict || "")}>${t("verdict_" + (run?.verdict || "later"))}</span> ${cutAround(hit.text, words, 160)}
-    ${run && html`<p>${explain(run)}${isGone && run.reason === "brief" ? " " + (line ? t("briefHasIt", { text: cut(line.text, 90) }) : t("briefLacksIt")) : ""}</p>`}
+    ${run && html`<p>${explain(run, policy)}${isGone && run.reason === "brief" ? " " + (line ? t("briefHasIt", { text: cut(line.text, 90) }) : t("briefLacksIt")) : ""}</p>`}
     <p class="ways"><a href=${linkTo(conversation, hit.entry, branch, hit.position)}>${t("whereItHappened")}</a>
-      ${isGone && html`<button disabled=${isPinned} onClick=${pin}>${isPinned ? t("isPinned") : t("sendAlways")}</button>
+      ${isOut ? html`<button onClick=${() => change(api.remove, "exclusions", "includedNow").catch(report)}>${t("include")}</button>`
+        : isGone && html`<button disabled=${isPinned} onClick=${pin}>${isPinned ? t("isPinned") : t("sendAlways")}</button>
+        ${run.verdict === "left_out" && !policy.includes("Memory(") && html`<button onClick=${() => choosePolicy(conversation, "Memory()")}>${t("useMemory")}</button>`}
         <a href=${`#/c/${encodeURIComponent(conversation)}/memory`}>${t("rememberIt")}</a>`}</p></li>`;
 }

@@ -96,9 +96,9 @@ function Context({ conversation, path, branch, turn, next, values, onChange }) {
     const { usage } = metrics;
     const sent = parts.filter(([name]) => name !== "free" && name !== "reserved");
     return html`
-      <${Find} conversation=${conversation} path=${path} branch=${branch} turn=${turn} next=${next} runs=${runs} onChange=${onChange} />
+      <${Find} conversation=${conversation} path=${path} branch=${branch} turn=${turn} next=${next} runs=${runs} policy=${policy} onChange=${onChange} />
       <p>${t(next ? "nextTokens" : "sentTokens", { total: count(metrics.total), model: metrics.model })}.
-        ${usage.input ? " " + t("reported", { input: count(usage.input), cached: count(usage.cached), output: count(usage.output) }) : ""}
+        ${usage.input ? " " + t("reported", { input: count(usage.input), cached: count(usage.cached), output: count(usage.output) }) + (metrics.calls > 1 ? " " + t("inRequests", { calls: metrics.calls }) : "") : ""}
         ${" " + (metrics.cost === null ? t("costUnknown") : t(next ? (metrics.cost ? "nextCosts" : "nextIsFree") : "costs", { cost: dollars(metrics.cost) }))}</p>
       <div class="parts" aria-hidden="true">${sent.map(([name, tokens]) => html`<span class=${"part " + name} style=${{ flexGrow: tokens }} />`)}</div>
       ${limit !== null && html`<${Scale} value=${metrics.total} most=${limit}>${t("ofLimit", { total: count(metrics.total), limit: count(limit) })}<//>`}

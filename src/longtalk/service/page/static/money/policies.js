@@ -1,6 +1,7 @@
 // What policies do, in words, and whether they lose what they leave out.
 import { t } from "../strings.js";
 import { notify } from "../dialogs.js";
+import { app } from "../store.js";
 
 const known = ["KeepAll", "KeepLast", "TokenBudget", "Summarize", "Economy", "Memory"];
 const nameOf = (policy) => policy.slice(0, policy.indexOf("("));
@@ -14,6 +15,7 @@ export function describe(policy) {
 // Choose a policy for the next messages of a conversation, and go to the field where they are written.
 export function choosePolicy(conversation, policy) {
   sessionStorage.setItem("policy:" + conversation, policy);
+  app.set({ chosen: { conversation, policy } });
   notify(t("policyChosen", { policy }));
   location.hash = "#/c/" + encodeURIComponent(conversation);
 }
