@@ -128,7 +128,9 @@ function Composer({ talk, state }) {
     if (policy) sessionStorage.setItem("policy:" + talk.id, policy); else sessionStorage.removeItem("policy:" + talk.id);
   }, [policy]);
   const isEmpty = state.info && !state.size;
-  useEffect(() => { if (isEmpty) document.getElementById("message").focus(); }, [isEmpty]);
+  useEffect(() => { // a new conversation is for typing, unless the visitor is in a field already
+    if (isEmpty && !document.activeElement?.closest("input,select")) document.getElementById("message").focus();
+  }, [isEmpty]);
   // A message that was refused before it was stored is not lost.
   useEffect(() => {
     const body = problem?.order?.body;

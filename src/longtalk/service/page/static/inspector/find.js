@@ -16,8 +16,7 @@ function sortWords(words, bodies) {
   return { there: listed.filter(isThere), missing: listed.filter((word) => !isThere(word)) };
 }
 
-export function Find({ conversation, path, branch, turn, next, runs, policy, onChange }) {
-  const [words, setWords] = useState("");
+export function Find({ conversation, path, branch, turn, next, runs, policy, words, setWords, onChange }) {
   const [found, setFound] = useState(null);
   useEffect(() => {
     let current = true;

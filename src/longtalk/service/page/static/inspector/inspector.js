@@ -22,6 +22,7 @@ export function Inspector({ conversation, branch, turn, tab: asked, gauge, choic
   const [tab, setTab] = useState("context");
   useEffect(() => { if (TABS.includes(asked)) setTab(asked); }, [asked]);
   const [turns, setTurns] = useState([]);
+  const [words, setWords] = useState(""); // what is looked for, in whichever turn
   const path = api.one(conversation);
   const last = turn === "next" ? null : turn;
   useEffect(() => { api.get(path + "/metrics", { branch }).then((found) => setTurns(found.metrics), () => {}); }, [conversation, branch, last]);
@@ -42,7 +43,7 @@ export function Inspector({ conversation, branch, turn, tab: asked, gauge, choic
     <div role="tablist" aria-label=${t("inspector")} onKeyDown=${onKey}>${TABS.map((each) => html`<button role="tab" tabindex=${tab === each ? 0 : -1}
       id=${"tab-" + each} aria-selected=${tab === each} aria-controls="inspected" onClick=${() => setTab(each)}>${t("tab_" + each)}</button>`)}</div>
     <div role="tabpanel" id="inspected" tabindex="0" aria-labelledby=${"tab-" + tab}>
-      <${View} conversation=${conversation} path=${path} branch=${branch} ...${load} turns=${turns} onChange=${onChange} key=${tab + chosen} /></div>
+      <${View} conversation=${conversation} path=${path} branch=${branch} ...${load} turns=${turns} words=${words} setWords=${setWords} onChange=${onChange} key=${tab + chosen} /></div>
   </div>`;
 }
 
@@ -87,7 +88,7 @@ function Scale({ value, most, children }) {
     <small>${children}</small></div>`;
 }
 
-function Context({ conversation, path, branch, turn, next, values, onChange }) {
+function Context({ conversation, path, branch, turn, next, values, words, setWords, onChange }) {
   const read = () => (next ? next().then((found) => found.manifest) : api.get(`${path}/turns/${turn}/manifest`, { branch }));
   return html`<${Loaded} values=${values} read=${read} draw=${(manifest) => {
     const { metrics, runs, window, limit, policy, rules } = manifest;
@@ -96,7 +97,7 @@ function Context({ conversation, path, branch, turn, next, values, onChange }) {
     const { usage } = metrics;
     const sent = parts.filter(([name]) => name !== "free" && name !== "reserved");
     return html`
-      <${Find} conversation=${conversation} path=${path} branch=${branch} turn=${turn} next=${next} runs=${runs} policy=${policy} onChange=${onChange} />
+      <${Find} conversation=${conversation} path=${path} branch=${branch} turn=${turn} next=${next} runs=${runs} policy=${policy} words=${words} setWords=${setWords} onChange=${onChange} />
       <p>${t(next ? "nextTokens" : "sentTokens", { total: count(metrics.total), model: metrics.model })}.
         ${usage.input ? " " + t("reported", { input: count(usage.input), cached: count(usage.cached), output: count(usage.output) }) + (metrics.calls > 1 ? " " + t("inRequests", { calls: metrics.calls }) : "") : ""}
         ${" " + (metrics.cost === null ? t("costUnknown") : t(next ? (metrics.cost ? "nextCosts" : "nextIsFree") : "costs", { cost: dollars(metrics.cost) }))}</p>
