@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from longtalk import (
     TokenBudget,
 )
 from longtalk.cli.command_flags import commands
-from longtalk.cli.simulate import plot
+from longtalk.cli.simulate import describe_cheapest, plot
 from longtalk.policies import DigestTools, Policy, Summarize, WindowShare
 from longtalk.policies.notation import format_policy, parse_policy
 from longtalk.simulation.compare import POLICIES, simulate, transcript_of
@@ -409,6 +410,18 @@ def test_the_closing_sentence_names_the_cheapest_policy(file: Path) -> None:
     assert f"Cheapest for you: {name}, {saved}" in done.stderr
     assert "Cheapest" not in run(file, "-m", CHEAP, "-p", "KeepAll()").stderr
     assert "Cheapest for you: Keep" in run(file, "-m", CHEAP, "-p", "KeepLast(2)", "-p", "KeepLast(9)").stderr
+
+
+def test_beside_a_policy_that_forgets_the_cheapest_that_does_not_is_named() -> None:
+    def cost(total: float) -> Any:
+        return SimpleNamespace(cost=SimpleNamespace(total=total))
+
+    names = ["KeepAll()", "KeepLast(10)", "Memory()", "optimum"]
+    closing = describe_cheapest(names, [cost(2.0), cost(1.0), cost(1.5), cost(1.2)])
+    assert closing.endswith("saves 50% against sending everything. It forgets older messages; of those that don't, "
+                            "Memory() saves 25%.")  # fmt: skip
+    closing = describe_cheapest(names, [cost(2.0), cost(1.0), cost(2.5), cost(1.2)])
+    assert closing.endswith("of those that don't, sending everything is the cheapest.")
 
 
 def test_a_plot_is_written_as_svg_and_not_overwritten(file: Path, tmp_path: Path) -> None:

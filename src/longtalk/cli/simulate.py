@@ -123,9 +123,13 @@ def describe_cheapest(names: Sequence[str], results: Sequence[SimulatedRun]) -> 
         return f"Cheapest for you: {best}, sending everything."
     if _EVERYTHING not in costs:
         return f"Cheapest for you: {best}."
-    forgets = " It forgets older messages." if best.startswith(_FORGETFUL) else ""
-    saved = 1 - costs[best] / costs[_EVERYTHING]
-    return f"Cheapest for you: {best}, saves {saved:.0%} against sending everything.{forgets}"
+    saved = {name: 1 - cost / costs[_EVERYTHING] for name, cost in costs.items()}
+    sentence = f"Cheapest for you: {best}, saves {saved[best]:.0%} against sending everything."
+    if best.startswith(_FORGETFUL):
+        other = max((name for name in costs if not name.startswith(_FORGETFUL)), key=lambda name: saved[name])
+        does = "sending everything is the cheapest" if other == _EVERYTHING else f"{other} saves {saved[other]:.0%}"
+        sentence += f" It forgets older messages; of those that don't, {does}."
+    return sentence
 
 
 def _write_plot(path: Path, names: Sequence[str], results: Sequence[SimulatedRun]) -> None:
