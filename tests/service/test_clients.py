@@ -165,16 +165,20 @@ def test_openai_for_node(start: Any) -> None:
 
 
 def test_ai_sdk(start: Any) -> None:
-    client = start(*[ADA, COUNT, ADD, SUM, POINT, DOT] * 3, "Hello.", VIOLIN, wire="anthropic")
+    client = start(
+        *[ADA, COUNT, ADD, SUM, POINT, DOT] * 3, "Hello.", VIOLIN, "Hello.", ADD, SUM, VIOLIN, wire="anthropic"
+    )
     answers = [ADA, COUNT, SUM, 3, DOT]
     assert client.run_node("use_ai_sdk.mjs") == {
         "responses": answers,
         "chat": answers,
         "compatible": answers,
         "chain": ["Hello.", VIOLIN],
+        "messages": ["Hello.", SUM, VIOLIN],
     }
     client.provider.check()
-    assert b"I play the violin." in client.provider.requests[-1]
+    for said in (b"I play the violin.", b"Hello.", b"2 + 3?", SUM.encode()):
+        assert client.provider.requests[-1].count(said) == 1
 
 
 def test_llm(start: Any) -> None:

@@ -6,13 +6,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk.service.ids import ResponseId, is_chain, new_conversation_id, new_key, parse_response_id
+from longtalk.service.ids import (
+    ResponseId,
+    is_chain,
+    new_conversation_id,
+    new_key,
+    parse_response_id,
+    place_item_id,
+    split_item_id,
+)
 
 
 @given(st.text(min_size=1))
 def test_any_conversation_comes_back_from_the_id_of_a_response(conversation: str) -> None:
     made = ResponseId(conversation, new_key())
     assert parse_response_id(str(made)) == made
+
+
+@given(st.text(min_size=1), st.sampled_from(["msg_abc_0", "fco_abc-12", "rs_x1_y2_c"]))
+def test_the_conversation_of_an_item_comes_back_from_its_id(conversation: str, item: str) -> None:
+    assert split_item_id(place_item_id(item, conversation)) == (item, conversation)
+    assert split_item_id(item) == (item, None)
+
+
+@given(st.text())
+def test_any_text_can_be_asked_for_as_an_item(text: str) -> None:
+    item, conversation = split_item_id(text)
+    assert text == item if conversation is None else text == place_item_id(item, conversation)
 
 
 @pytest.mark.parametrize("chain", [False, True])

@@ -169,7 +169,7 @@ NAMES_NOTHING = {
 UNKNOWN = {
     "{response}": "resp_aaaaaaaaaaaahAAAAAAAAAAAAAAAAAAAAAA",
     "{conversation}": "conv_AAAAAAAAAAAAAAAAAAAAAA",
-    "{item}": "msg_aaaaaaaaaaaa_0",
+    "{item}": "msg_aaaaaaaaaaaa_0_cAAAAAAAAAAAAAAAAAAAAAA",
     "{turn}": "aaaaaaaaaaac",
     "{entry}": "aaaaaaaaaaaa-0",
     "{branch}": "aaaaaaaaaaaa",

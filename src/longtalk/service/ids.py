@@ -1,8 +1,8 @@
 """The ids that clients see: of conversations, responses and items. Each can be read back without a lookup.
 
 A response is a turn. Its id holds the key under which the store finds the turn, and the id of the conversation:
-`resp_` + key + conversation. The ids of items hold the turn and the number of the item in it. Whose conversation it is
-comes from the caller's credentials alone, so an id of another owner names nothing.
+`resp_` + key + conversation. The ids of items hold the turn, the number of the item in it, and the conversation. Whose
+conversation it is comes from the caller's credentials alone, so an id of another owner names nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from longtalk.transcript.transcript import new_id
 KEY_SIZE = 12
 _LETTERS = string.ascii_letters + string.digits
 _CREATED = re.compile(r"(conv|chain)_([A-Za-z0-9]{22})")
+_PLACED = re.compile(r"([a-z]+_.+?)_([ch][A-Za-z0-9]{22}|x[A-Za-z0-9_-]+)", re.DOTALL)
 _MARKS = {"conv": "c", "chain": "h"}
 _OTHER = "x"
 
@@ -31,11 +32,31 @@ class ResponseId(NamedTuple):
     key: str
 
     def __str__(self) -> str:
-        found = _CREATED.fullmatch(self.conversation)
-        if found:
-            return f"resp_{self.key}{_MARKS[found[1]]}{found[2]}"
-        encoded = base64.urlsafe_b64encode(self.conversation.encode("utf-8", "surrogatepass")).decode().rstrip("=")
-        return f"resp_{self.key}{_OTHER}{encoded}"
+        return f"resp_{self.key}{_encode(self.conversation)}"
+
+
+def _encode(conversation: str) -> str:
+    """Return the id of a conversation as a part of other ids."""
+    found = _CREATED.fullmatch(conversation)
+    if found:
+        return _MARKS[found[1]] + found[2]
+    return _OTHER + base64.urlsafe_b64encode(conversation.encode("utf-8", "surrogatepass")).decode().rstrip("=")
+
+
+def _decode(text: str) -> str | None:
+    """Return the conversation that a part of an id stands for, or None if it stands for none."""
+    mark, rest = text[:1], text[1:]
+    if mark == _OTHER:
+        try:
+            padded = rest + "=" * (-len(rest) % 4)
+            conversation = base64.b64decode(padded, altchars=b"-_", validate=True).decode("utf-8", "surrogatepass")
+        except (binascii.Error, ValueError):
+            return None
+    else:
+        kind = next((kind for kind, each in _MARKS.items() if each == mark), "")
+        conversation = f"{kind}_{rest}"
+    # Each id has one form only.
+    return conversation if rest and _encode(conversation) == text else None
 
 
 def new_conversation_id(*, chain: bool = False, seed: str = "") -> str:
@@ -74,28 +95,33 @@ def new_key(seed: str = "") -> str:
 
 def parse_response_id(text: str) -> ResponseId | None:
     """Return the parts of a response's id, or None if it can't be one."""
-    key, mark, rest = text[5 : 5 + KEY_SIZE], text[5 + KEY_SIZE : 6 + KEY_SIZE], text[6 + KEY_SIZE :]
-    if not text.startswith("resp_") or not key.isalnum() or not key.isascii() or len(key) != KEY_SIZE or not rest:
+    key = text[5 : 5 + KEY_SIZE]
+    if not text.startswith("resp_") or not key.isalnum() or not key.isascii() or len(key) != KEY_SIZE:
         return None
-    if mark == _OTHER:
-        try:
-            padded = rest + "=" * (-len(rest) % 4)
-            conversation = base64.b64decode(padded, altchars=b"-_", validate=True).decode("utf-8", "surrogatepass")
-        except (binascii.Error, ValueError):
-            return None
-    else:
-        kind = next((kind for kind, each in _MARKS.items() if each == mark), "")
-        conversation = f"{kind}_{rest}"
-    found = ResponseId(conversation, key)
-    # Each id has one form only.
-    return found if str(found) == text else None
+    conversation = _decode(text[5 + KEY_SIZE :])
+    return None if conversation is None else ResponseId(conversation, key)
 
 
 def make_item_id(kind: str, turn: str, number: int) -> str:
-    """Return the id of an item that a turn has produced. `kind` is `msg`, `fc` or `rs`; items are numbered by kind."""
+    """Return the id, in its conversation, of an item that a turn has produced.
+
+    `kind` is `msg`, `fc` or `rs`; items are numbered by kind.
+    """
     return f"{kind}_{turn}_{number}"
 
 
 def make_entry_item_id(kind: str, entry: str) -> str:
-    """Return the id of the item that shows an entry of the input."""
+    """Return the id, in its conversation, of the item that shows an entry of the input."""
     return f"{kind}_{entry}"
+
+
+def place_item_id(item: str, conversation: str) -> str:
+    """Return the id of an item as clients see it, from its id in the conversation."""
+    return f"{item}_{_encode(conversation)}"
+
+
+def split_item_id(text: str) -> tuple[str, str | None]:
+    """Return the id of an item in its conversation, and the conversation, or None if the id does not name one."""
+    found = _PLACED.fullmatch(text)
+    conversation = _decode(found[2]) if found else None
+    return (text, None) if found is None or conversation is None else (found[1], conversation)

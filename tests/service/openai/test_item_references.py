@@ -11,6 +11,7 @@ import pytest
 from longtalk.service.access import AccessKeys
 from longtalk.service.storage.in_memory import InMemoryStorage
 from longtalk.testing import AsyncScripted, says
+from longtalk.wires import HTTP_WIRES
 from tests.service.conftest import Serve
 from tests.service.openai.test_responses import PAY, scripted
 
@@ -38,6 +39,55 @@ def test_references_to_what_was_just_said_do_not_repeat_it(serve: Serve, stores:
     references = [refer(said.id), refer(first.output[0].id), say("Am I?")]
     client.responses.create(model="m", input=references, previous_response_id=first.id, store=stores)
     assert read_texts(provider.requests[1]) == ["I'm Ada.", "Hello, Ada.", "Am I?"]
+
+
+@pytest.mark.parametrize("stores", [True, False])
+def test_answers_of_other_chains_are_named_without_a_conversation(serve: Serve, stores: bool) -> None:
+    """The AI SDK keeps the conversation itself, and names each answer by its id."""
+    provider = scripted("Hello, Ada.", "The violin.", "Yes.")
+    client: Any = serve(m=provider).client()
+    first = client.responses.create(model="m", input="I'm Ada. I play the violin.")
+    messages = [say("I'm Ada. I play the violin."), refer(first.output[0].id), say("What do I play?")]
+    second = client.responses.create(model="m", input=messages)
+    messages += [refer(second.output[0].id), say("Really?")]
+    client.responses.create(model="m", input=messages, store=stores)
+    told = ["I'm Ada. I play the violin.", "Hello, Ada.", "What do I play?", "The violin.", "Really?"]
+    assert read_texts(provider.requests[2]) == told
+
+
+def test_an_item_on_another_branch_is_found(serve: Serve) -> None:
+    provider = scripted("One.", "Two.", "Three.", "Four.")
+    client: Any = serve(m=provider).client()
+    first = client.responses.create(model="m", input="1")
+    client.responses.create(model="m", input="2", previous_response_id=first.id)
+    fork = client.responses.create(model="m", input="3", previous_response_id=first.id)
+    client.responses.create(model="m", input=[say("3"), refer(fork.output[0].id), say("4")])
+    assert read_texts(provider.requests[3]) == ["3", "Three.", "4"]
+
+
+def test_a_conversation_begins_with_items_of_others_but_not_with_deleted_ones(serve: Serve) -> None:
+    client: Any = serve(m=scripted("Hello.")).client()
+    talk = client.conversations.create(items=[say("I'm Ada."), say("I play.")])
+    kept, gone = client.conversations.items.list(talk.id, order="asc").data
+    client.conversations.items.delete(gone.id, conversation_id=talk.id)
+    made = client.conversations.create(items=[refer(kept.id)])
+    [item] = client.conversations.items.list(made.id).data
+    assert (item.content, item.id != kept.id) == (kept.content, True)
+    for name in (gone.id, item.id.replace(made.id[5:], talk.id[5:])):
+        with pytest.raises(openai.NotFoundError):
+            client.conversations.create(items=[refer(name)])
+    with pytest.raises(openai.NotFoundError):
+        client.conversations.items.retrieve(kept.id, conversation_id=made.id)
+
+
+def test_a_reference_to_reasoning_brings_its_encrypted_form(serve: Serve) -> None:
+    thinks = says("Five.", fields={"reasoning": ["c2VhbGVk"]}, wire="openai-responses")
+    provider = AsyncScripted(thinks, says("Yes.", wire="openai-responses"), wire=HTTP_WIRES["openai-responses"])
+    client: Any = serve(m=provider).client()
+    first = client.responses.create(model="m", input="2 + 3?")
+    assert [item.type for item in first.output] == ["reasoning", "message"]
+    client.responses.create(model="m", input=[say("2 + 3?"), *(refer(item.id) for item in first.output), say("Sure?")])
+    assert b"c2VhbGVk" in provider.requests[1]
 
 
 def test_a_question_is_asked_again_by_its_id(serve: Serve) -> None:

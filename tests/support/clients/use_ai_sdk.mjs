@@ -46,4 +46,12 @@ const second = await generateText({
   providerOptions: { openai: { previousResponseId } },
 });
 found.chain = [first.text, second.text];
+
+// Without `previousResponseId`, earlier answers are sent as references to their items.
+const messages = [{ role: "user", content: "I play the violin." }];
+const hello = await generateText({ model: openai("m"), messages });
+messages.push(...hello.response.messages, { role: "user", content: "2 + 3?" });
+const sum = await generateText({ model: openai("m"), messages, tools, stopWhen: stepCountIs(3) });
+messages.push(...sum.response.messages, { role: "user", content: "What do I play?" });
+found.messages = [hello.text, sum.text, (await generateText({ model: openai("m"), messages })).text];
 console.log(JSON.stringify(found));

@@ -40,7 +40,7 @@ from longtalk.service.openai.item_pages import (
     read_page_query,
 )
 from longtalk.service.openai.item_references import replace_references
-from longtalk.service.openai.items import Item, drop_id, to_items
+from longtalk.service.openai.items import Item, drop_id, place_items, to_items
 from longtalk.service.service import Service
 from longtalk.stores.base import MAIN, Commit, ConversationInfo, HeadMoved
 from longtalk.tokens import counter_for
@@ -79,8 +79,8 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     check_metadata(given.metadata)
     items = [bytes(each) for each in given.items or ()]
     _check_items(items)
-    # A new conversation has no items yet that others could refer to.
-    entries = _read_items(replace_references(items, "items", lambda _: {}))
+    items = await _resolve_references(service, caller.owner, items)
+    entries = _read_items(items)
     key = request.headers.get("idempotency-key", "")
     seed = f"{len(caller.owner)}:{caller.owner}{key}" if key else ""
     idempotency = Idempotency(service.storage)
@@ -137,11 +137,10 @@ async def add_items(service: Service, caller: Caller, request: Request) -> Respo
     items = [bytes(each) for each in given.items]
     _check_items(items)
     await service.find_conversation(caller.owner, name)
-    find = partial(find_items, service.store, caller.owner, name)
-    items = await call_store(service.store, lambda: replace_references(items, "items", find))
+    items = await _resolve_references(service, caller.owner, items, name)
     entries = _read_items(items)
     added = await _append(service, caller.owner, name, items, entries)
-    new = to_items(added, {}, calls=list_call_forms(items))
+    new = place_items(to_items(added, {}, calls=list_call_forms(items)), name)
     return json_response(
         {
             "object": "list",
@@ -186,6 +185,13 @@ def _check_items(items: list[bytes]) -> None:
         message = f"`items` has {len(items)} items; the limit is {_MOST_ITEMS}."
         raise ApiError(400, message, param="items", code="array_above_max_length")
     check_items(items, "items")
+
+
+async def _resolve_references(service: Service, owner: str, items: list[bytes], conversation: str = "") -> list[bytes]:
+    """Return items with those that they refer to."""
+    find = partial(find_items, service.store, owner, conversation=conversation)
+    found: list[bytes] = await call_store(service.store, lambda: replace_references(items, "items", find))
+    return found
 
 
 def _read_items(items: list[bytes]) -> list[Entry]:

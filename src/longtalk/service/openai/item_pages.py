@@ -14,9 +14,10 @@ from starlette.requests import Request
 
 from longtalk.service.errors import ApiError, not_found, quote
 from longtalk.service.http import read_number
+from longtalk.service.ids import split_item_id
 from longtalk.service.openai.client_tools import CallForm, list_forms, read_call_forms
 from longtalk.service.openai.fields import ENCRYPTED, check_include
-from longtalk.service.openai.items import Item, to_items
+from longtalk.service.openai.items import Item, place_items, to_items
 from longtalk.stores.base import MAIN, Store
 from longtalk.transcript.transcript import Entry
 
@@ -53,7 +54,7 @@ class FoundItem(NamedTuple):
     position: int
     """The position of the entry."""
     together: tuple[str, ...]
-    """The ids of all items of the entry."""
+    """The ids, in the conversation, of all items of the entry."""
 
 
 class PageQuery(msgspec.Struct, frozen=True):
@@ -98,13 +99,15 @@ def read_page(store: Store, owner: str, conversation: str, query: PageQuery) -> 
     turns = _read_turns(store, owner, conversation, newest_first=query.newest_first)
     rest: list[Item] = []
     if query.after is not None:
-        found = next((turn for turn in turns if _may_have(turn.entries, query.after)), None)
+        name = _find_name(query.after, conversation)
+        found = next((turn for turn in turns if _may_have(turn.entries, name)), None)
         listed = iter(_render(found, query) if found is not None else [])
-        if all(item["id"] != query.after for item in listed):
+        if all(item["id"] != name for item in listed):
             raise _no_such_item(query.after)
         rest = list(listed)
     later = (item for turn in turns for item in _render(turn, query))
-    return _make_page((item for part in (rest, later) for item in part), query)
+    listed = islice((item for part in (rest, later) for item in part), query.limit + 1)
+    return _make_page(place_items(listed, conversation), query)
 
 
 def find_item(store: Store, owner: str, conversation: str, name: str, *, encrypted: bool = False) -> FoundItem:
@@ -112,6 +115,7 @@ def find_item(store: Store, owner: str, conversation: str, name: str, *, encrypt
 
     `encrypted` includes the encrypted reasoning. Raises `ApiError` if the conversation has no such item.
     """
+    given, name = name, _find_name(name, conversation)
     for turn in _read_turns(store, owner, conversation, newest_first=True):
         if _may_have(turn.entries, name):
             item = next((each for each in turn.to_items(encrypted=encrypted) if each["id"] == name), None)
@@ -121,8 +125,9 @@ def find_item(store: Store, owner: str, conversation: str, name: str, *, encrypt
                 size = next(i for i in sizes if any(each["id"] == name for each in turn.to_items(i)))
                 before = {each["id"] for each in turn.to_items(size - 1)}
                 together = tuple(each["id"] for each in turn.to_items(size) if each["id"] not in before)
-                return FoundItem(item, turn.entries[size - 1], turn.start + size - 1, together)
-    raise not_found(f"Item {quote(name)}")
+                [placed] = place_items([item], conversation)
+                return FoundItem(placed, turn.entries[size - 1], turn.start + size - 1, together)
+    raise not_found(f"Item {quote(given)}")
 
 
 def mark_deleted(store: Store, owner: str, conversation: str, found: FoundItem) -> None:
@@ -133,15 +138,34 @@ def mark_deleted(store: Store, owner: str, conversation: str, found: FoundItem) 
 
 
 def find_items(
-    store: Store, owner: str, conversation: str, names: Collection[str], *, branch: str = MAIN
+    store: Store, owner: str, names: Collection[str], *, conversation: str, branch: str = MAIN
 ) -> dict[str, Item]:
-    """Return those of some items that a branch of a conversation has, by their ids."""
-    return _pick_items(_read_turns(store, owner, conversation, newest_first=True, branch=branch), names)
+    """Return those of some items that an owner has, by their ids.
+
+    They may be of any conversation and branch; this branch of `conversation` is where an id of two of them is meant.
+    """
+    places: dict[str, dict[str, str]] = {}
+    for name in names:
+        item, place = split_item_id(name)
+        places.setdefault(conversation if place is None else place, {})[item] = name
+    found: dict[str, Item] = {}
+    for place, items in places.items():
+        first = branch if place == conversation else MAIN
+        others = sorted(head.branch for head in store.branches(owner, place) if head.branch != first)
+        for each in (first, *others):
+            turns = _read_turns(store, owner, place, newest_first=True, branch=each)
+            picked = _pick_items(turns, items.keys())
+            found |= {items.pop(item): value for item, value in picked.items()}
+            if not items:
+                break
+    return found
 
 
 def find_items_of(entries: Iterable[Entry], names: Collection[str]) -> dict[str, Item]:
     """Return those of some items that show these entries, by their ids."""
-    return _pick_items((_Turn(each, None, {}, {}) for each in _split_by_turn(list(entries))), names)
+    items = {split_item_id(name)[0]: name for name in names}
+    turns = (_Turn(each, None, {}, {}) for each in _split_by_turn(list(entries)))
+    return {items[item]: value for item, value in _pick_items(turns, items.keys()).items()}
 
 
 def _pick_items(turns: Iterable[_Turn], names: Collection[str]) -> dict[str, Item]:
@@ -151,10 +175,16 @@ def _pick_items(turns: Iterable[_Turn], names: Collection[str]) -> dict[str, Ite
     stems |= {stem.rpartition("_")[0] for stem in stems}
     for turn in turns:
         if turn.entries[0].turn in stems or any(entry.id in stems for entry in turn.entries):
-            found |= {item["id"]: item for item in turn.to_items() if item["id"] in names}
+            found |= {item["id"]: item for item in turn.to_items(encrypted=True) if item["id"] in names}
         if len(found) == len(names):
             break
     return found
+
+
+def _find_name(name: str, conversation: str) -> str:
+    """Return the id that an item has in a conversation; one that names another conversation is none of its items."""
+    item, place = split_item_id(name)
+    return name if place not in (None, conversation) else item
 
 
 def _read_turns(

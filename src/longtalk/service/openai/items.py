@@ -1,7 +1,8 @@
 """Entries of a transcript as items of the Responses API.
 
 Items are renderings: nothing of them is stored. What a client has sent in this form is shown as it was sent, with an
-id; an answer of any provider is shown as reasoning, a message and function calls.
+id; an answer of any provider is shown as reasoning, a message and function calls. Their ids are those in the
+conversation; `place_items` makes them those that clients see.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from longtalk._util import json_bytes
 from longtalk.memory.cards.hidden import find_memory_calls, is_hidden
-from longtalk.service.ids import make_entry_item_id, make_item_id
+from longtalk.service.ids import make_entry_item_id, make_item_id, place_item_id
 from longtalk.service.openai.client_tools import CallForm, read_custom_input
 from longtalk.transcript.transcript import Entry
 from longtalk.turn.memory import RECALL
@@ -75,14 +76,16 @@ def make_reasoning(id: str, text: str, sealed: str = "") -> Item:  # noqa: A002
 class ItemNumbers:
     """Numbers the items of one turn by their kind, in the order in which they come."""
 
-    def __init__(self, turn: str) -> None:
+    def __init__(self, turn: str, conversation: str | None = None) -> None:
         self._turn = turn
+        self._conversation = conversation
         self._next = {"msg": 0, "fc": 0, "rs": 0}
 
     def take(self, kind: str) -> str:
         """Return the id of the next item of a kind."""
         self._next[kind] += 1
-        return make_item_id(kind, self._turn, self._next[kind] - 1)
+        name = make_item_id(kind, self._turn, self._next[kind] - 1)
+        return name if self._conversation is None else place_item_id(name, self._conversation)
 
     def skip(self, item: str) -> None:
         """Note that an item of this id is there already."""
@@ -171,6 +174,11 @@ def to_input_item(entry: Entry, calls: Mapping[str, CallForm] = MappingProxyType
 def _complete_part(part: Any) -> Any:
     """Return a part of a message with the inner fields that a client may leave out and an item always has."""
     return {"detail": "auto", **part} if isinstance(part, dict) and part.get("type") == "input_image" else part
+
+
+def place_items(items: Iterable[Item], conversation: str) -> list[Item]:
+    """Return items with their ids as clients see them."""
+    return [{**item, "id": place_item_id(item["id"], conversation)} for item in items]
 
 
 def drop_id(item: bytes) -> bytes:

@@ -9,6 +9,7 @@ import msgspec
 
 from longtalk.events import Notice, PartEnd, Reasoning, Text, ToolCall, ToolCallDelta
 from longtalk.service.errors import ApiError
+from longtalk.service.ids import parse_response_id
 from longtalk.service.openai.client_tools import CallForm, read_custom_input
 from longtalk.service.openai.items import (
     Item,
@@ -52,7 +53,8 @@ class ResponseEvents:
         self._created = created
         self._encrypted = encrypted
         """Whether reasoning items include the encrypted form."""
-        self._numbers = ItemNumbers(turn)
+        found = parse_response_id(id)
+        self._numbers = ItemNumbers(turn, found and found.conversation)
         self._sequence = 0
         self._open: Item | None = None
         """The message or reasoning that is being streamed."""

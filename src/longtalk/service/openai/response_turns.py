@@ -19,7 +19,7 @@ from longtalk.service.openai.client_tools import CallForm, list_forms, write_cal
 from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.openai.item_pages import find_items, find_items_of
 from longtalk.service.openai.item_references import is_reference, replace_references
-from longtalk.service.openai.items import Item, to_output_items
+from longtalk.service.openai.items import Item, place_items, to_output_items
 from longtalk.service.openai.response_events import ResponseEvents
 from longtalk.service.openai.response_object import find_status, find_usage, make_response
 from longtalk.service.openai.stored_responses import HISTORY, find_response
@@ -154,15 +154,15 @@ async def _split_compaction(
 async def _resolve_references(
     service: Service, caller: Caller, items: list[bytes], target: Target, state: bytes | None
 ) -> list[bytes]:
-    """Return the input with the items that it refers to. They must be of the conversation or chain that goes on."""
+    """Return the input with the items that it refers to."""
     if not any(map(is_reference, items)):
         return items
     store, conversation = service.store, target.id.conversation
 
     def find(names: Collection[str]) -> Mapping[str, Item]:
-        if state is not None:
-            return find_items_of(codec.decode(state, wires=NAMES), names)
-        return find_items(store, caller.owner, conversation, names, branch=target.branch)
+        found = {} if state is None else find_items_of(codec.decode(state, wires=NAMES), names)
+        rest = set(names) - found.keys()
+        return found | find_items(store, caller.owner, rest, conversation=conversation, branch=target.branch)
 
     found: list[bytes] = await call_store(store, lambda: replace_references(items, "input", find))
     return found
@@ -237,7 +237,7 @@ async def _play(
         if events is None:
             raise
         error = from_error(problem)
-        said = _list_output(stream.reply, given, tools)
+        said = _list_output(stream.reply, given, tools, target)
         usage = find_usage(stream.reply._draft.turn, stream.reply.usage, "failed")
         run.emit(*events.end("failed", error=error, usage=usage, output=said))
         raise
@@ -250,7 +250,7 @@ async def _play(
         on_reply(reply)
     turn = reply._draft.turn
     completed = turn.ended if status == "completed" else None
-    output, usage = _list_output(reply, given, tools), find_usage(turn, reply.usage, status)
+    output, usage = _list_output(reply, given, tools, target), find_usage(turn, reply.usage, status)
     run.emit(*events.end(status, usage=usage, reason=reason, refusal=refusal, completed=completed, output=output))
     return make_response(
         id_,
@@ -265,5 +265,6 @@ async def _play(
     )
 
 
-def _list_output(reply: TurnReply, given: CreateResponse, tools: Mapping[str, CallForm]) -> list[Item]:
-    return to_output_items(reply.entries, reply.turn_id, tools=tools, encrypted=given.wants_encrypted)
+def _list_output(reply: TurnReply, given: CreateResponse, tools: Mapping[str, CallForm], target: Target) -> list[Item]:
+    items = to_output_items(reply.entries, reply.turn_id, tools=tools, encrypted=given.wants_encrypted)
+    return place_items(items, target.id.conversation)

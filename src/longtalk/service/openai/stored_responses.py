@@ -13,7 +13,7 @@ from longtalk.service.errors import ApiError, from_stored_error
 from longtalk.service.ids import ResponseId, is_chain
 from longtalk.service.openai.client_tools import CallForm, list_forms, read_call_forms
 from longtalk.service.openai.fields import ENCRYPTED
-from longtalk.service.openai.items import Item, to_input_item, to_items, to_output_items
+from longtalk.service.openai.items import Item, place_items, to_input_item, to_items, to_output_items
 from longtalk.service.openai.response_events import ResponseEvents
 from longtalk.service.openai.response_object import find_status, find_usage, make_response
 from longtalk.stores.base import KeyedTurn, Store
@@ -66,7 +66,8 @@ class StoredResponse:
 
     def to_output_items(self, *, encrypted: bool = False) -> list[Item]:
         """Return the answers of the turn that were saved, as items, with encrypted reasoning if that is asked for."""
-        return to_output_items(self._entries, self.turn.id, tools=self._tools, encrypted=encrypted)
+        items = to_output_items(self._entries, self.turn.id, tools=self._tools, encrypted=encrypted)
+        return place_items(items, self.id.conversation)
 
     def to_object(self, *, interrupted: bool = False, encrypted: bool = False) -> Item:
         """Return the response object. `interrupted` says that the process that ran the turn has died.
@@ -135,9 +136,9 @@ class StoredResponse:
         """Return the items that the request contained, oldest first."""
         said = takewhile(lambda entry: entry.role != "assistant", self._entries)
         calls = read_call_forms(self._entry_meta)
-        return to_items(self._history, {}, calls=calls) + [
-            item for entry in said if (item := to_input_item(entry, calls)) is not None
-        ]
+        items = to_items(self._history, {}, calls=calls)
+        items += [item for entry in said if (item := to_input_item(entry, calls)) is not None]
+        return place_items(items, self.id.conversation)
 
     @property
     def is_redacted(self) -> bool:
