@@ -274,6 +274,29 @@ async def test_text_of_other_conversations_is_not_stored_after_a_turn_with_tools
     assert any(request.body is not None for request in found)
 
 
+async def test_a_past_request_is_shown_while_the_lines_that_it_had_are_as_they_were(store: Store) -> None:
+    await learn(store)
+    said = talk(store, "b")
+    sent: Any = said._engine.provider.requests  # type: ignore[attr-defined]
+    await said.send("Hello")
+    line = await said.profile.add("prefers", "short answers")
+    await said.send("And now?")
+
+    async def rebuild() -> list[bytes | None]:
+        turns = dict.fromkeys(entry.turn for entry in await said.history())
+        return [request.body for turn in turns for request in await said.request(turn)]
+
+    assert await rebuild() == sent
+    assert b"short answers" in sent[1]
+    # A line that comes later does not appear in what was sent before.
+    await said.profile.add("prefers", "no jargon")
+    assert (await rebuild())[0] == sent[0]
+    await said.profile.replace(line.id, "long answers")
+    assert await rebuild() == [sent[0], None]
+    await AsyncArchive(store, owner="ada").delete("a")
+    assert await rebuild() == [None, None]
+
+
 async def test_a_policy_without_a_profile_ignores_it(store: Store) -> None:
     await learn(store)
     said = talk(store, "b", policy=Memory(limit=300, recent=20))

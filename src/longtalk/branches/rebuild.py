@@ -26,8 +26,12 @@ from longtalk.branches.settings import (
 )
 from longtalk.context.compose import compose
 from longtalk.context.epochs import Epoch, TurnSuffix
-from longtalk.errors import NotFound
+from longtalk.errors import InputError, NotFound
+from longtalk.memory.profile.config import Profile
+from longtalk.memory.profile.lines import TurnProfile, render_unsent_lines, with_turn_profile
 from longtalk.memory.summary import Summary
+from longtalk.policies.base import get_profile, read_rules
+from longtalk.policies.encoding import decode_policy
 from longtalk.stores.base import MAIN, Store
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.standing import Record, Standing, read_record
@@ -39,11 +43,18 @@ from longtalk.wires.protocol import Preamble, Quirks
 NO_CALL = "No model was called in this turn: its messages were imported or appended."
 NOT_ENDED = "The turn is running, or its process was killed before it was stored how the turn was sent."
 NOT_STORED = "How it was sent is not stored: the turn was imported, or made by an earlier version."
-OF_OTHERS = "It had text from other conversations of the owner, which is not stored with this one."
+OF_OTHERS = (
+    "It had text from other conversations of the owner, which is not stored with this one, and what they say about the "
+    "user today does not yield the same bytes."
+)
 FOR_SUMMARY = "It asked for a summary. Such requests are not rebuilt."
 _CHANGED = (
     "What is stored does not yield the same bytes: an entry was redacted, or another version of longtalk has sent it."
 )
+
+
+ReadProfile = Callable[[Profile, str], TurnProfile]
+"""Returns the owner's profile for a configuration and the label of a model."""
 
 
 class SentRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,10 +107,19 @@ def read_settings(
     return restore_settings(newest, others)
 
 
-def rebuild_turn(store: Store, owner: str, conversation: str, turn: str, branch: str = MAIN) -> list[SentRequest]:
+def rebuild_turn(
+    store: Store,
+    owner: str,
+    conversation: str,
+    turn: str,
+    branch: str = MAIN,
+    *,
+    read_profile: ReadProfile | None = None,
+) -> list[SentRequest]:
     """Return the requests of a turn, in order: the bytes of each, or the reason why they can't be rebuilt.
 
-    Requests for summaries come last. Raises `NotFound` if no branch has the turn.
+    Requests for summaries come last. `read_profile` reads the lines of the owner's profile, whose texts are not stored
+    with the conversation. Raises `NotFound` if no branch has the turn.
     """
     names = [head.branch for head in store.branches(owner, conversation)]
     first: list[SentRequest] | None = None
@@ -117,7 +137,7 @@ def rebuild_turn(store: Store, owner: str, conversation: str, turn: str, branch:
             return [SentRequest(model=made.model, body=None, problem=_explain(made)), *summaries]
         size = max(call.size for call in manifest.calls)
         entries = store.read(owner, conversation, name, 0, size).entries()
-        rebuilt = rebuild_requests(turn, manifest, entries, records)
+        rebuilt = rebuild_requests(turn, manifest, entries, records, read_profile=read_profile)
         first = first or [*rebuilt, *summaries]
         if all(request.body is not None for request in rebuilt):
             return [*rebuilt, *summaries]
@@ -153,7 +173,12 @@ def _list_summary_requests(turns: Sequence[Turn], turn: str, records: Sequence[R
 
 
 def rebuild_requests(
-    turn: str, manifest: _Manifest, entries: Sequence[Entry], records: Sequence[Record]
+    turn: str,
+    manifest: _Manifest,
+    entries: Sequence[Entry],
+    records: Sequence[Record],
+    *,
+    read_profile: ReadProfile | None = None,
 ) -> list[SentRequest]:
     """Return the requests of a turn, given its manifest, and the entries and records of its branch."""
     stored = [found for record in records if record.kind == KIND and (found := read_record(record, StoredSettings))]
@@ -165,7 +190,8 @@ def rebuild_requests(
         try:
             if settings is None:
                 raise _Unknown("Its settings are no longer stored: a redaction removed them.")
-            body = _rebuild(call, turn, settings, stored, entries, records)
+            profile = _read_profile(settings, read_profile) if call.foreign else None
+            body = _rebuild(call, turn, settings, stored, entries, records, profile)
             requests.append(msgspec.structs.replace(request, body=body))
         except _Unknown as problem:
             requests.append(msgspec.structs.replace(request, problem=str(problem)))
@@ -179,8 +205,9 @@ def _rebuild(
     stored: Sequence[StoredSettings],
     entries: Sequence[Entry],
     records: Sequence[Record],
+    profile: TurnProfile | None,
 ) -> bytes:
-    if call.foreign:
+    if call.foreign and profile is None:
         raise _Unknown(OF_OTHERS)
     if settings.has_secrets:
         raise _Unknown("Its options hold credentials, which are not stored.")
@@ -197,9 +224,11 @@ def _rebuild(
     if call.schema and settings.schema is not None:
         options = settings.schema
 
-    def render(is_repeated: Callable[[Record], bool], order: int) -> bytes:
+    def render(is_repeated: Callable[[Record], bool], order: int, newer: str) -> bytes:
         repeated = [record for record in records[::order] if record.kind == "aside" and is_repeated(record)]
         transcript = Transcript(fresh=tuple(entries[: call.size]), records=Standing(repeated))
+        transcript = with_turn_profile(transcript, profile)
+        data = "" if suffix is None else msgspec.structs.replace(suffix, foreign=newer).all_data
         context = compose(
             transcript,
             epoch=epoch,
@@ -210,7 +239,7 @@ def _rebuild(
             instruction=suffix.text if suffix is not None else None,
             tail=call.tail,
             held=call.held,
-            data=suffix.data if suffix is not None else "",
+            data=data,
         )
         return wire.build_request(
             model=settings.model,
@@ -230,10 +259,22 @@ def _rebuild(
     for is_repeated in (was_there, lambda record: was_there(record) and record.at >= began):
         # Of several suffixes in one place, the last counts: later requests may have had a shorter one.
         for order in (1, -1):
-            body = render(is_repeated, order)
-            if digest_body(body) == call.body:
-                return body
-    raise _Unknown(_CHANGED)
+            # The lines of the profile that the head lacks may all have been added since.
+            for newer in dict.fromkeys((render_unsent_lines(profile, epoch.summary) if profile else "", "")):
+                body = render(is_repeated, order, newer)
+                if digest_body(body) == call.body:
+                    return body
+    raise _Unknown(OF_OTHERS if call.foreign else _CHANGED)
+
+
+def _read_profile(settings: StoredSettings, read_profile: ReadProfile | None) -> TurnProfile | None:
+    """Return the owner's profile as a request under these settings would have it today; None if that is unknown."""
+    try:
+        policy = decode_policy(settings.policy) if settings.policy is not None else None
+    except InputError:
+        return None
+    config = get_profile(read_rules(policy).keeper) if policy is not None else None
+    return None if config is None or read_profile is None else read_profile(config, settings.label)
 
 
 def _find_preamble(digest: str, settings: StoredSettings, stored: Sequence[StoredSettings]) -> Preamble:

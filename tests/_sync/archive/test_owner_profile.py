@@ -274,6 +274,29 @@ def test_text_of_other_conversations_is_not_stored_after_a_turn_with_tools(store
     assert any(request.body is not None for request in found)
 
 
+def test_a_past_request_is_shown_while_the_lines_that_it_had_are_as_they_were(store: Store) -> None:
+    learn(store)
+    said = talk(store, "b")
+    sent: Any = said._engine.provider.requests  # type: ignore[attr-defined]
+    said.send("Hello")
+    line = said.profile.add("prefers", "short answers")
+    said.send("And now?")
+
+    def rebuild() -> list[bytes | None]:
+        turns = dict.fromkeys(entry.turn for entry in said.history())
+        return [request.body for turn in turns for request in said.request(turn)]
+
+    assert rebuild() == sent
+    assert b"short answers" in sent[1]
+    # A line that comes later does not appear in what was sent before.
+    said.profile.add("prefers", "no jargon")
+    assert (rebuild())[0] == sent[0]
+    said.profile.replace(line.id, "long answers")
+    assert rebuild() == [sent[0], None]
+    Archive(store, owner="ada").delete("a")
+    assert rebuild() == [None, None]
+
+
 def test_a_policy_without_a_profile_ignores_it(store: Store) -> None:
     learn(store)
     said = talk(store, "b", policy=Memory(limit=300, recent=20))

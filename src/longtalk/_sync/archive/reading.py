@@ -22,6 +22,7 @@ from longtalk.stores import open_default_store
 from longtalk.stores.base import MAIN, BranchHead, ConversationInfo, PlacedRecord, Store
 from longtalk.stores.checks import meta_matches
 from longtalk.stores.leases import is_free
+from longtalk.tokens import counter_for
 from longtalk.transcript.manifest import Run, read_manifest
 from longtalk.transcript.pack import Entry
 from longtalk.transcript.standing import read_record
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from longtalk.archive.recalled import RecalledEntry
     from longtalk.branches.rebuild import SentRequest
     from longtalk.branches.settings import Settings
+    from longtalk.memory.profile.config import Profile
+    from longtalk.memory.profile.lines import TurnProfile
     from longtalk.memory.recall.topics import Topic
 
 _STEP = 32
@@ -178,10 +181,14 @@ class ArchiveReading:
 
     def request(self, conversation: str, turn: str, *, branch: str = MAIN) -> list[SentRequest]:
         """Return what a turn has sent, one request per model call: the exact bytes, or why they can't be rebuilt."""
+        from longtalk.archive.profile_reading import read_turn_profile
         from longtalk.branches.rebuild import rebuild_turn
 
+        def read_profile(config: Profile, label: str) -> TurnProfile:
+            return read_turn_profile(self.store, self.owner, conversation, config, counter_for(label))
+
         found: list[SentRequest] = self._call(
-            lambda *whose: rebuild_turn(self.store, *whose), conversation, turn, branch
+            lambda *whose: rebuild_turn(self.store, *whose, read_profile=read_profile), conversation, turn, branch
         )
         return found
 
