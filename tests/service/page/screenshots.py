@@ -20,6 +20,8 @@ PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "page-chat.png": ("#/c/sample-violin", {"color_scheme": "light"}),
     "page-inspector.png": ("#/c/sample-violin/inspector", {"color_scheme": "light"}),
     "page-dark.png": ("#/c/sample-violin/inspector", {"color_scheme": "dark"}),
+    "page-memory.png": ("#/c/sample-violin/memory", {"color_scheme": "light"}),
+    "page-costs.png": ("#/c/sample-violin/money", {"color_scheme": "light"}),
     "page-phone.png": ("#/c/sample-violin", PHONE),
 }
 """The file of each picture: what it shows, and the settings of the browser."""
@@ -32,13 +34,15 @@ def main(folder: Path) -> None:
         with start_chromium() as browser:
             for name, (address, settings) in PICTURES.items():
                 visit = Visit(browser, served.url, **settings)
-                visit.page.evaluate("fetch('longtalk/v1/sample', {method: 'POST', headers: {'longtalk-page': '1'}})")
-                visit.page.wait_for_timeout(500)
+                visit.page.get_by_role("button", name="Open a sample conversation").click()
+                visit.page.wait_for_url("**/inspector")
                 visit.page.goto(f"{served.url}/{address}")
                 visit.page.reload()
-                visit.page.get_by_role("article").last.wait_for()
                 if address.endswith("inspector"):
                     visit.page.get_by_text("Every message, and why").wait_for()
+                elif address.endswith("money"):
+                    visit.page.get_by_role("button", name="Compare policies").click()
+                    visit.page.locator(".policies .best").wait_for()
                 visit.page.wait_for_timeout(1500)
                 visit.page.screenshot(path=folder / name)
                 visit.close()

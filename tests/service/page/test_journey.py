@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from longtalk.models.call_cost import Prices
 from longtalk.service.access import AccessKeys
@@ -25,18 +26,86 @@ PIXEL = base64.b64decode(
 )
 
 
-def test_ten_turns_with_the_local_model_from_an_empty_page(serve: Serve, visit: Visits) -> None:
-    short = ModelSettings(model="local", options={"max_tokens": 4})
-    one = begin(visit, serve(settings=Settings(models={"short": short}, default_model="short")))
+def test_ten_turns_with_the_local_model_and_all_that_can_be_done_with_them(
+    serve: Serve, visit: Visits, tmp_path: Path
+) -> None:
+    short = ModelSettings(model="local", options={"max_tokens": 4}, policy="Memory()")
+    service = serve(settings=Settings(models={"short": short}, default_model="short"))
+    one = begin(visit, service)
+    page = one.page
     for i in range(10):
         one.say(f"Say the number {i}.")
         expect(one.page.get_by_role("article", name="You").nth(i)).to_contain_text(f"Say the number {i}.")
         expect(one.page.locator(".live")).to_have_count(0)
         expect(one.page.get_by_role("button", name="Send")).to_be_visible()
         expect(answers(one.page).nth(i)).to_contain_text("in ·")
-    one.page.reload()
-    expect(answers(one.page)).to_have_count(10)
-    expect(answers(one.page).last).to_contain_text("$0.00")
+    page.reload()
+    expect(answers(page)).to_have_count(10)
+    expect(answers(page).last).to_contain_text("$0.00")
+    views = page.locator(".views")
+
+    # Another version of the last message, and back; a fork, and back by the map.
+    act(page.get_by_role("article", name="You").last, "Edit")
+    page.get_by_label("Edit").fill("Say the number 99.")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("article", name="You").last).to_contain_text("number 99")
+    page.get_by_role("button", name="Previous version").click()
+    expect(page.get_by_role("article", name="You").last).to_contain_text("number 9.")
+    act(answers(page).first, "Fork from here")
+    expect(answers(page)).to_have_count(1)
+    page.get_by_label("Message", exact=True).fill("The user plays the viola.")
+    page.get_by_role("button", name="Add as note").click()
+    expect(page.get_by_role("article", name="Note")).to_contain_text("viola")
+    one.say("What do I play?")
+    expect(answers(page).nth(1)).to_contain_text("in ·")
+    views.get_by_role("link", name="Branches").or_(views.get_by_role("link", name="Map of branches")).click()
+    panel = page.get_by_role("complementary", name="Map of branches")
+    expect(panel.get_by_role("listitem")).to_have_count(3)
+    panel.get_by_role("button", name="Say the number 0.").click()
+    expect(answers(page)).to_have_count(10)
+
+    # What the model saw, and a pin.
+    act(answers(page).nth(4), "What it saw", "link")
+    expect(page.get_by_role("complementary")).to_contain_text("Turn 5 of 10")
+    expect(page.get_by_role("complementary")).to_contain_text("tokens were sent to local")
+    expect(page.get_by_role("complementary")).to_contain_text("Reserved for the answer")
+    page.get_by_role("button", name="Close").click()
+    act(answers(page).first, "Pin")
+    expect(answers(page).first).to_contain_text("pinned")
+
+    # A line of the brief is added, corrected and forgotten.
+    views.get_by_role("link", name="Memory").click()
+    page.get_by_label("Something to remember").fill("Plays the violin")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("button", name="Edit “Plays the violin”").click()
+    page.get_by_role("textbox", name="Edit “Plays the violin”").fill("Plays the viola")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Forget “Plays the viola”").click()
+    page.get_by_role("dialog").get_by_role("button", name="Forget").click()
+    expect(page.get_by_text("Removed lines")).to_be_visible()
+
+    # Found, exported, deleted and imported again.
+    page.get_by_label("Search conversations").fill("number 7")
+    page.locator("a.hit", has_text="number 7").first.click()
+    expect(page.locator("article.found")).to_contain_text("number 7")
+    page.get_by_label("Search conversations").fill("")
+    page.get_by_label("Actions of this conversation").click()
+    with page.expect_download() as started:
+        page.get_by_role("button", name="Export .json").click()
+    started.value.save_as(tmp_path / "talk.json")
+    page.get_by_label("Actions of this conversation").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.locator(".list li")).to_have_count(0)
+    page.get_by_label("Import a file").set_input_files(tmp_path / "talk.json")
+    expect(answers(page)).to_have_count(10)
+    expect(answers(page).first).to_contain_text("pinned")
+
+
+def act(entry: Locator, name: str, role: Any = "button") -> None:
+    """Do something with a message, by the button or link of this name under it."""
+    entry.hover()
+    entry.get_by_role(role, name=name, exact=True).click()
 
 
 def test_the_map_of_branches_leads_to_a_fork_and_back(serve: Serve, visit: Visits) -> None:
