@@ -9,6 +9,7 @@ from longtalk.branches.branch import AsyncBranch
 from longtalk.errors import InputError
 from longtalk.memory.profile.lines import is_private, make_private_record, with_turn_profile
 from longtalk.policies.base import get_profile
+from longtalk.stores.base import Store
 from longtalk.transcript.transcript import Transcript, now
 from longtalk.turn.engine import AsyncEngine
 
@@ -55,21 +56,27 @@ class AsyncPrivacy:
 
     async def _add_profile(self, transcript: Transcript) -> Transcript:
         """Return the transcript with the profile that a turn sends."""
-        config = get_profile(self._engine.rules.keeper)
-        if config is None or self._private or is_private(transcript.records):
-            return with_turn_profile(transcript, None)
-        stored, counter = self._stored, self._engine.counter
-        found = await call_store(
-            stored.store,
-            lambda: read_turn_profile(stored.store, stored.owner, stored.conversation, config, counter),
+        stored, private = self._stored, bool(self._private) or is_private(transcript.records)
+        return await add_profile(
+            transcript, stored.store, stored.owner, stored.conversation, self._engine, private=private
         )
-        return with_turn_profile(transcript, found)
 
     def _mark_private(self, transcript: Transcript, *, is_new: bool) -> Transcript:
         """Return the transcript of a new conversation with the mark that makes it private, if it is to be."""
         if not is_new or not self._private:
             return transcript
         return transcript.with_records((*transcript.records, make_private_record(now(), private=True)))
+
+
+async def add_profile(
+    transcript: Transcript, store: Store, owner: str, conversation: str, engine: AsyncEngine, *, private: bool
+) -> Transcript:
+    """Return the transcript of a conversation with the profile of its owner that its next turn sends."""
+    config = get_profile(engine.rules.keeper)
+    if config is None or private:
+        return with_turn_profile(transcript, None)
+    found = await call_store(store, lambda: read_turn_profile(store, owner, conversation, config, engine.counter))
+    return with_turn_profile(transcript, found)
 
 
 def check_private(private: object) -> None:

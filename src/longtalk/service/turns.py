@@ -17,9 +17,9 @@ from longtalk._util.concurrency import call_store
 from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.operations import read_until
 from longtalk.chat.chat import AsyncChat, Compaction
-from longtalk.chat.session import AsyncStateSession
 from longtalk.context.compose import Context
 from longtalk.conversation.conversation import AsyncConversation
+from longtalk.conversation.preview import AsyncPreviewSession
 from longtalk.conversation.request import TurnRequest
 from longtalk.errors import InputError, ResultMismatch
 from longtalk.observation import OnEvent
@@ -233,13 +233,15 @@ async def count_tokens(order: TurnOrder) -> int:
     )
 
 
-async def prepare_request(order: TurnOrder) -> tuple[Context, bytes]:
-    """Return the request that a turn would send first, and its JSON. Nothing is sent or kept."""
+async def prepare_request(order: TurnOrder, store: Store) -> tuple[Context, bytes]:
+    """Return the first request of a turn on a stored conversation, and its JSON. Nothing is sent or kept."""
     model, given = order.model, read_input(order)
     state = read_state_before(order, given)
-    runner = AsyncEngine(model.provider, policy=model.policy).begin(
-        AsyncStateSession(model.policy, None, sheds=False),
-        codec.decode(state, wires=NAMES) if state else Transcript(),
+    engine = AsyncEngine(model.provider, policy=model.policy)
+    session = AsyncPreviewSession(engine, store, order.owner, order.conversation or "", order.branch)
+    runner = engine.begin(
+        session,
+        await session.prepare(codec.decode(state, wires=NAMES) if state else Transcript()),
         TurnArguments(
             message=given.message,
             system=model.system or None if order.system is None else order.system,

@@ -57,6 +57,19 @@ def test_what_was_said_in_one_conversation_is_known_in_the_next(
     assert call("GET", "/profile")["lines"] == []
 
 
+def test_the_next_request_is_shown_with_the_profile_and_other_conversations(
+    served: Served, api: MakeApi, model: AsyncCardModel
+) -> None:
+    call = api(served)
+    learn(call, model, id="a")
+    for id, private in (("b", False), ("c", True)):  # noqa: A001
+        talk, body = call.new(id=id, private=private), {"message": "Did I say that I am a violinist?"}
+        [shown] = call("POST", f"{talk}/preview", json=body)["requests"]
+        assert ("about: a violinist" in shown["body"], 'conversation \\"a\\"' in shown["body"]) == (not private,) * 2
+        list(call.events("POST", f"{talk}/turns", json={**body, "stream": True}))
+        assert shown["body"].encode() == model.requests[-1]
+
+
 def test_lines_of_the_profile_are_added_edited_and_revoked(served: Served, api: MakeApi) -> None:
     call = api(served)
     [line] = call("POST", "/profile", json={"field": "prefers", "text": "short answers"})["lines"]

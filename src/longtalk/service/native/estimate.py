@@ -74,7 +74,8 @@ async def _prepare(call: ApiCall[Nothing, StartTurn]) -> tuple[ManifestObject, M
     at = given.after or given.edits or given.regenerates
     state = await read_state(call.service.store, call.caller.owner, info.id, given.branch, at)
     order = make_order(call, given, model)
-    context, body = await prepare_request(msgspec.structs.replace(order, state=state))
+    order = msgspec.structs.replace(order, conversation=info.id, branch=given.branch, state=state)
+    context, body = await prepare_request(order, call.service.store)
     label, runs = model.provider.label, context.manifest
     known = registry.find(label)
     window = call.service.models.find_window(label)
