@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk.context.costs import CostReceipt, Ratios, compare_costs, compute_ratios
+from longtalk.context.costs import RECALL_SHARE, CostReceipt, Meter, Ratios, compare_costs, compute_ratios
 from longtalk.models.call_cost import FREE, Prices, Tier
 from longtalk.usage import Usage
 
@@ -52,6 +52,21 @@ def test_a_long_request_has_the_prices_of_its_tier() -> None:
         0.1,
         3.0,
     )
+
+
+# What recall may spend
+
+
+def test_recall_may_spend_a_share_of_what_the_rest_of_the_conversation_has_cost() -> None:
+    meter = Meter(epoch=0, model="m", preamble="", size=2, ratios=Ratios(read=0.1, write=1.25, output=5.0))
+    meter = meter.add_call(Usage(input=1_500, cached=1_000, output=100), 200)
+    assert (meter.spent, meter.recalled, meter.ratios) == (500 + 100 + 500, 200, None)
+    assert meter.compute_credit(100) == pytest.approx(RECALL_SHARE * 900 - 200)
+
+
+def test_what_an_imported_conversation_has_cost_follows_from_its_length() -> None:
+    meter = Meter(epoch=0, model="", preamble="", size=0)
+    assert meter.compute_credit(10_000) == pytest.approx(RECALL_SHARE * 20_000)
 
 
 # A model call

@@ -11,9 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk import Archive, Chat, Conversation, Economy, InputError, KeepAll, KeepLast, Summarize, TokenBudget
+from longtalk import (
+    Archive,
+    Chat,
+    Conversation,
+    Economy,
+    InputError,
+    KeepAll,
+    KeepLast,
+    Memory,
+    Summarize,
+    TokenBudget,
+)
 from longtalk.models.call_cost import Prices
 from longtalk.policies import Policy
+from longtalk.simulation import replay
 from longtalk.simulation.compare import (
     OPTIMUM,
     POLICIES,
@@ -203,6 +215,16 @@ def test_economy_leaves_receipts() -> None:
     found = play(talk(*[(20, 300)] * 30), Economy())
     assert len(found.receipts) == found.epochs > 0
     assert all(receipt.actual for receipt in found.receipts)
+
+
+def test_a_card_is_sent_again_with_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    transcript, policy = talk(*[(20, 300)] * 12), Memory(recall=0)
+    found = play(transcript, policy)
+    i = next(i for i, call in enumerate(found.calls) if call.card)
+    monkeypatch.setattr(replay, "CARDS", {"": 0, "small": 0, "catch_up": 0})
+    without = play(transcript, policy)
+    assert found.prompts[: i + 1] == without.prompts[: i + 1]
+    assert found.prompts[i + 1] == without.prompts[i + 1] + found.calls[i].card
 
 
 def test_a_conversation_that_does_not_fit_says_why() -> None:

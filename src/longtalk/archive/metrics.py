@@ -41,6 +41,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """The number of tokens of the outlines; `summary` includes them."""
     recall: int = 0
     """The number of tokens of the recalled passages, which come after the user's message."""
+    recall_why: str = ""
+    """Why this much was recalled, or nothing, in words; empty if the history was not searched."""
     left_out: int = 0
     """The number of tokens of the entries that the model did not see in full."""
     usage: Usage = Usage()
@@ -67,6 +69,7 @@ def build_metrics(turn: Turn, manifest: bytes, epochs: Mapping[int, Epoch]) -> M
         brief=stored.brief,
         outline=stored.outline,
         recall=stored.recall,
+        recall_why=stored.recall_why,
         left_out=sum(run.tokens for run in runs if run.verdict not in ("sent", "held", "recalled")),
         usage=sum((read_usage(raw, wire) for raw in turn.usage), Usage()),
         cost=stored.cost,

@@ -67,7 +67,7 @@ def _print_parts(sent: Metrics, window: int | None) -> None:
         "summary": _format(sent.summary - sent.brief - sent.outline),
         "brief": _format(sent.brief),
         "outlines": _format(sent.outline),
-        "recalled": _format(sent.recall),
+        "recalled": _format(sent.recall) + (f" ({sent.recall_why})" if sent.recall_why else ""),
         "left out": _format(sent.left_out),
     }
     for name, value in parts.items():

@@ -61,6 +61,8 @@ class Context(msgspec.Struct, frozen=True):
     """The number of tokens of the outlines in the request."""
     recall: int = 0
     """The number of tokens of the recalled text."""
+    recall_why: str = ""
+    """Why this much was recalled, or nothing, in words; empty if the history was not searched."""
     meter: Meter | None = None
     """The amounts spent on resending, including this request; None if the policy does not compare costs."""
     session_key: str = ""

@@ -25,6 +25,10 @@ CACHE_SECONDS = 300
 """The assumed number of seconds for which a provider caches the beginning of a request, if it is unknown."""
 
 
+RECALL_SHARE = 0.06
+"""The share of the cost of a conversation that recall may add to it; a question gets some tokens in any case."""
+
+
 class Ratios(msgspec.Struct, frozen=True):
     """The costs of tokens, relative to an uncached input token."""
 
@@ -75,6 +79,25 @@ class Meter(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The number of model calls of the whole conversation."""
     saved: float = 0.0
     """The total savings of all epochs, before subtracting their costs."""
+    spent: float = 0.0
+    """The total cost of all calls of the whole conversation, as far as the provider reported their tokens."""
+    recalled: float = 0.0
+    """The part of it that was spent on recalled text."""
+    ratios: Ratios | None = None
+    """The relative costs of the call; None in a record, which has no use for them."""
+
+    def add_call(self, usage: Usage, recalled: int) -> Meter:
+        """Return the meter with a call that was made, of which `recalled` tokens were recalled for it."""
+        cost = 0.0 if self.ratios is None else self.ratios.weigh(usage)
+        return msgspec.structs.replace(self, spent=self.spent + cost, recalled=self.recalled + recalled, ratios=None)
+
+    def compute_credit(self, conversation: int) -> float:
+        """Return the number of tokens that may still be recalled, so that recall costs only a share of everything.
+
+        `conversation` is the length of the whole conversation in tokens. Where no cost is known, because the
+        conversation was imported, each of them counts twice: as part of an answer or of a message, and sent again.
+        """
+        return RECALL_SHARE * max(self.spent - self.recalled, 2 * conversation) - self.recalled
 
 
 class CostReceipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

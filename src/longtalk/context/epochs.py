@@ -336,9 +336,13 @@ def record_anchor(transcript: Transcript, anchor: Anchor) -> Transcript:
     return transcript.add_record("anchor", json_bytes.encode(anchor), replace=True)
 
 
-def record_meter(transcript: Transcript, meter: Meter, usage: Usage, *, at: int) -> Transcript:
-    """Return the transcript with the cost of a model call recorded, also in the epoch's receipt if it has one."""
-    transcript = transcript.add_record("meter", json_bytes.encode(msgspec.structs.replace(meter, at=at)), replace=True)
+def record_meter(transcript: Transcript, meter: Meter, usage: Usage, *, at: int, recalled: int = 0) -> Transcript:
+    """Return the transcript with the cost of a model call recorded, also in the epoch's receipt if it has one.
+
+    `recalled` is the number of tokens that were recalled for this call.
+    """
+    meter = msgspec.structs.replace(meter.add_call(usage, recalled), at=at)
+    transcript = transcript.add_record("meter", json_bytes.encode(meter), replace=True)
     receipt = transcript.records.read_latest("receipt", CostReceipt)
     if receipt is None or receipt.actual is not None or receipt.epoch != meter.epoch or not usage.input:
         return transcript

@@ -44,7 +44,7 @@ def encode_manifest(
     fields = tuple(map(_to_fields, runs))
     spent = cost.total if cost else None
     sizes = (context.tokens, context.epoch, fields, spent, context.summary, context.brief, context.outline)
-    return json_bytes.encode(StoredManifest(*sizes, context.recall, tuple(calls), settings))
+    return json_bytes.encode(StoredManifest(*sizes, context.recall, tuple(calls), settings, context.recall_why))
 
 
 def restore_runs(manifest: StoredManifest, epochs: Mapping[int, Epoch]) -> tuple[Run, ...]:

@@ -208,6 +208,9 @@ class RequestEstimate:
             carried=self.comparison.carried,
             calls=last.calls + 1,
             saved=last.saved + self.comparison.rate * spared,
+            spent=last.spent,
+            recalled=last.recalled,
+            ratios=self.ratios,
         )
         return old
 

@@ -14,6 +14,7 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.context.compose import Context, compose
+from longtalk.context.costs import compute_ratios
 from longtalk.context.epochs import Epoch, NotRecalled, TurnSuffix, find_epoch, list_kept_suffixes
 from longtalk.context.measure import Terms
 from longtalk.context.planning import Plan, apply_plan, make_plan
@@ -23,6 +24,7 @@ from longtalk.memory.cards import capture
 from longtalk.memory.head import render_unsent_app_lines
 from longtalk.memory.profile.lines import read_turn_profile, render_unsent_lines, with_turn_profile
 from longtalk.memory.recall.config import Recall, Recalled
+from longtalk.memory.recall.gain import Allowance
 from longtalk.memory.summary import SummaryRequest, render_summary_prompt
 from longtalk.policies.base import BriefKeeper, Policy, get_profile, make_card_config, read_rules
 from longtalk.tokens import Counter, count_message, count_preamble
@@ -152,24 +154,37 @@ class Prepared(msgspec.Struct, frozen=True):
         return "\n".join(text_if_readable(entry) for entry in said if entry.role == "user")[:MAX_QUERY]
 
     def render_recalled(self, index: RecallIndex) -> Recalled:
-        """Return the parts of the indexed history that fit the message, as far as the request has room for them."""
+        """Return the parts of the indexed history that the message needs, as far as their price and length allow."""
         from longtalk.memory.recall.search import render_recalled
 
-        terms, room = self.terms, self.terms.room
         if self.keeper is None:
             return Recalled()
-        if self.limit is not None:
-            room = self.limit if room is None else min(room, self.limit)
-        if room is not None:
-            room -= (
-                self.plan.tokens
-                + terms.counter.count(self.added.request + self.added.fresh + self.added.profile)
-                + _FRAME_TOKENS
-            )
-        sent = NotRecalled(self.plan.epoch, self.transcript.size)
+        epoch = self.plan.epoch
         return render_recalled(
-            index, self.message, self.keeper.recalls, terms.counter, now=terms.now, exclude=sent, budget=room
+            index,
+            self.message,
+            self.keeper.recalls,
+            self.terms.counter,
+            now=self.terms.now,
+            exclude=NotRecalled(epoch, self.transcript.size),
+            sent="\n".join(suffix.data for suffix in list_kept_suffixes(self.transcript, epoch.current)),
+            allowed=self._allow_recall(),
         )
+
+    def _allow_recall(self) -> Allowance:
+        """Return what this request allows recall to use: its room, its credit, and the price of an answer."""
+        terms, plan, added = self.terms, self.plan, self.added
+        room = min((each for each in (self.limit, terms.room) if each is not None), default=None)
+        if room is not None:
+            more = terms.counter.count(added.request + added.fresh + added.profile)
+            room -= plan.tokens + more + _FRAME_TOKENS
+        ratios = compute_ratios(terms.prices, plan.tokens, caches=terms.caches)
+        credit = None
+        if plan.meter is not None:
+            gone = sum(run.tokens for run in plan.epoch.runs)
+            since = self.transcript.tokens(self.transcript.index_of(plan.epoch.start), len(self.transcript))
+            credit = plan.meter.compute_credit(gone + since)
+        return Allowance(room=room, credit=credit, output=ratios.output)
 
     def with_recalled(self, recalled: Recalled) -> Prepared:
         """Return the request with recalled text."""
@@ -199,6 +214,7 @@ class Prepared(msgspec.Struct, frozen=True):
             tokens=plan.tokens + more,
             counted=plan.counted + more,
             meter=plan.meter,
+            recall_why=added.recalled.why,
             session_key=session_key,
             handle=handle,
         )

@@ -99,6 +99,8 @@ class PolicyReplay:
         self._epoch = 0
         self._added: tuple[int, TurnAdditions | None] = (-1, None)
         """The number of entries up to the turn's message, and the texts that memory adds to the turn's requests."""
+        self._cards: dict[bytes, int] = {}
+        """The number of tokens of the card that each of these answers would have had at its end."""
         self._full_brief: BriefContent | None = None
         self.calls: list[ReplayedCall] = []
         """The model calls, including those that make summaries."""
@@ -123,7 +125,8 @@ class PolicyReplay:
         for i, entry in enumerate(trace.entries):
             if i in answers:
                 self._record_answer(i, entry)
-            counted = msgspec.structs.replace(entry, tokens=self._setup.estimated.count(entry.native))
+            tokens = self._setup.estimated.count(entry.native) + self._cards.get(entry.native, 0)
+            counted = msgspec.structs.replace(entry, tokens=tokens)
             self._transcript = self._transcript.append_to_turn(entry.turn, [counted])
             # Tool results that begin a new turn continue the exchange.
             goes_on = [next_entry.role for next_entry in trace.entries[i + 1 : i + 2]] == ["tool"]
@@ -157,13 +160,17 @@ class PolicyReplay:
             begins=plan.epoch.start != self._epoch,
         )
         self.calls.append(call)
+        if call.card:
+            # The stored answer keeps its card, so later requests of the epoch send it too.
+            self._cards[answer.native] = call.card
         self._epoch = plan.epoch.start
         usage, digest = call.usage(setup.model), setup.trace.preamble.digest()
         anchor = Anchor(plan.epoch.start, setup.model.label, digest, context.counted, usage.input)
         self._transcript = record_anchor(self._transcript, anchor)
         if plan.meter is not None:
             self.depends_on_prices = True
-            self._transcript = record_meter(self._transcript, plan.meter, usage, at=at)
+            recalled = context.recall if prepared.is_new else 0
+            self._transcript = record_meter(self._transcript, plan.meter, usage, at=at, recalled=recalled)
             receipt = self._transcript.records.read_latest("receipt", CostReceipt)
             if receipt is not None:
                 self._receipts[receipt.epoch] = receipt
@@ -244,7 +251,7 @@ class PolicyReplay:
         """Record a request. Return how many of its tokens are read from the cache, and how many are not."""
         model, sizes = self._setup.model, self._setup.reported
         messages = [bytes(piece) for piece in context.pieces]
-        tokens = [sizes.count(message) for message in messages]
+        tokens = [sizes.count(message) + self._cards.get(message, 0) for message in messages]
         lasts = 1_000 * model.cache_seconds if model.caches else 0
         recent = [(then, sent) for then, sent in self._requests if at - then < lasts]
         self._requests = [*recent[1 - _COMPARED :], (at, messages)]

@@ -70,6 +70,8 @@ class StoredManifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """How each request of the turn was made, in the form of `turn/sent.py`."""
     settings: str = ""
     """The digest of the settings under which the turn was made, which a record of the branch has."""
+    recall_why: str = ""
+    """Why this much was recalled, or nothing, in words; empty if the history was not searched."""
 
 
 def read_manifest(data: bytes) -> StoredManifest:

@@ -172,7 +172,9 @@ class Draft(msgspec.Struct, frozen=True):
             session = ProviderSession(answer.handle, transcript.size, self.context.epoch)
             transcript = keep(transcript, self.context.session_key, session)
         if self.context is not None and self.context.meter is not None:
-            transcript = record_meter(transcript, self.context.meter, usage, at=now())
+            # Later calls of a turn repeat what was recalled for the first one.
+            recalled = self.context.recall if self.answer is None else 0
+            transcript = record_meter(transcript, self.context.meter, usage, at=now(), recalled=recalled)
         binds = answer.opaque and self.wire.binds_prefix
         if (binds or answer.finish in ("calls", "paused")) and self.tail > 0 and (suffix := self.suffix):
             # What follows is bound to the suffix, or cached after it: from now on it stays where it was.

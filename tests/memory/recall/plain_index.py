@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable
 from heapq import nlargest
 from itertools import pairwise
 
+from longtalk.memory.recall.gain import Evidence, estimate_need
 from longtalk.memory.recall.index import ASSISTANT, Unit
 from longtalk.memory.recall.parts import STANDING, TIMED, detect_traits, split_parts
 from longtalk.memory.recall.query import EPOCH, get_year, parse_query
@@ -206,11 +207,14 @@ class PlainRanking:
         self.role_weights = (1.0, 1.0 if self.query.about_assistant else self.weights.assistant)
         self.bases: dict[int, float] = defaultdict(float)
         self.extras: dict[int, float] = defaultdict(float)
+        self.pairs: dict[int, float] = defaultdict(float)
         self.units_on_days: set[int] = set()
         self.named, query_terms = self._split_names()
         for term in query_terms:
             self._score_term(term)
         self.query_weight = sum(map(self._weigh_term, query_terms))
+        known_terms = [term for term in query_terms if term in index.vocabulary.numbers]
+        self.known_weight = sum(map(self._weigh_term, known_terms))
         self.first_scores = self.score_parts()
         self._refine_best()
         self._score_surroundings()
@@ -247,25 +251,29 @@ class PlainRanking:
             scored.append((part, score / (weights.base_length + stop - start) ** weights.brevity))
         return scored
 
-    def compute_budget_share(self, exclude: Container[int]) -> float:
-        """Return the share of the budget to spend on hits outside `exclude`, from 0 to 1.
-
-        The better the best match, relative to the weight of the query, the higher the share. Statements get less than
-        questions.
-        """
-        index = self.index
-        asks = self.query.is_question
-        if asks and any(index.units[number].position not in exclude for number in self.units_on_days):
+    def estimate_need(self, exclude: Container[int]) -> float:
+        """Return the probability that the message needs hits outside `exclude`, from 0 to 1."""
+        index, query = self.index, self.query
+        if query.is_question and any(index.units[number].position not in exclude for number in self.units_on_days):
             return 1.0  # the query names a day with messages
-        refers_back = bool(self.named or self.query.refers_back)
-        least = 0.0 if refers_back else 1.3 * math.log(1 + index.parts)
+        rarest = math.log(1 + index.parts)
+        least = 0.0 if self.named or query.refers_back else 1.3 * rarest
         if not self.query_weight or self.query_weight < least:
             return 0.0
-        best = max((score for part, score in self.first_scores if index.get_position(part) not in exclude), default=0.0)
-        match = best / self.query_weight
-        if not asks:
-            return min(0.3, _interpolate(match, *(0.5, 0.9)))
-        return _interpolate(match, *((0.2, 0.4) if refers_back else (0.35, 0.6)))
+        matches, pairs = [
+            max((score for part, score in scores if index.get_position(part) not in exclude), default=0.0)
+            for scores in (self.first_scores, self.pairs.items())
+        ]
+        return estimate_need(
+            Evidence(
+                match=matches / self.query_weight,
+                known=self.known_weight / self.query_weight,
+                pairs=pairs / rarest,
+                question_share=query.question_share,
+                names_speaker=bool(self.named),
+                refers_back=query.refers_back,
+            )
+        )
 
     def _split_names(self) -> tuple[set[str], list[str]]:
         """Return the names of the participants that the query mentions, and the other terms of the query.
@@ -370,6 +378,7 @@ class PlainRanking:
             for a, b in query_pairs.intersection(pairwise(part_terms)):
                 gain = self.weights.pair * (index.compute_rarity(a) + index.compute_rarity(b))
                 self.extras[part] += gain
+                self.pairs[part] += gain
                 best[i] = (part, score := score + gain)
         feedback_parts = nlargest(8, best, key=_score_key)
         for term in self._find_shared_terms(feedback_parts, set(numbers)):
@@ -414,8 +423,3 @@ class PlainRanking:
 def _score_key(scored: tuple[int, float]) -> tuple[float, int]:
     """Return a sort key for a part and its score. The higher score is greater; of equal scores, the earlier part."""
     return scored[1], -scored[0]
-
-
-def _interpolate(value: float, low: float, high: float) -> float:
-    """Return where a value is between two others."""
-    return min(1.0, max(0.0, (value - low) / (high - low)))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from longtalk.errors import InputError
 from longtalk.memory.recall import columns, embeddings
 from longtalk.memory.recall.excerpt import render_date, render_hits, select_hits
+from longtalk.memory.recall.gain import choose_share
 from longtalk.memory.recall.index import Hit, RecallIndex, Unit
 from longtalk.memory.recall.parts import split_parts
 from longtalk.memory.recall.query import find_days, parse_query
@@ -107,12 +108,12 @@ def test_a_standing_wish_comes_before_what_is_like_it() -> None:
 def test_what_the_context_holds_is_not_recalled() -> None:
     index = index_talk()
     assert 3 not in [hit.position for hit in rank(index, "my sister's violin", exclude={3}).hits]
-    assert rank(index, "my sister's violin orchestra", exclude=range(len(TALK))).budget_share == 0
+    assert rank(index, "my sister's violin orchestra", exclude=range(len(TALK))).need == 0
 
 
 @pytest.mark.parametrize("query", ["", "Thanks!", "ok", "How do vaccines train immunity?", "Who?", "!?", "👍"])
 def test_a_message_that_does_not_refer_back_needs_nothing(query: str) -> None:
-    assert rank(index_talk(), query).budget_share == 0
+    assert choose_share(rank(index_talk(), query).need) == 0
 
 
 @pytest.mark.parametrize(
@@ -134,8 +135,8 @@ def test_questions_and_searches_are_told_from_statements(text: str, asks: bool) 
 
 def test_a_statement_gets_less_of_the_budget_than_a_question_about_the_same() -> None:
     index = index_talk()
-    question = rank(index, "Did I make the soup with coriander?").budget_share
-    statement = rank(index, "I made the soup with coriander today.").budget_share
+    question = choose_share(rank(index, "Did I make the soup with coriander?").need)
+    statement = choose_share(rank(index, "I made the soup with coriander today.").need)
     assert 0 <= statement <= 0.3 < question
 
 
@@ -144,7 +145,7 @@ def test_a_statement_gets_less_of_the_budget_than_a_question_about_the_same() ->
     ["Which instrument does my sister play in the orchestra?", "soup with coriander", "And on 4 December 2023?"],
 )
 def test_a_message_that_refers_back_needs_its_budget(query: str) -> None:
-    assert rank(index_talk(), query).budget_share > 0.9
+    assert choose_share(rank(index_talk(), query).need) > 0.9
 
 
 def test_an_empty_index_finds_nothing() -> None:
@@ -250,7 +251,7 @@ def test_the_budget_is_never_exceeded_and_the_order_is_kept(
     assert count(render_hits(index, chosen)) <= max(0, budget)
     assert [(hit.position, hit.start) for hit in chosen] == sorted({(hit.position, hit.start) for hit in chosen})
     assert all(0 <= hit.start <= hit.stop <= len(index.get_unit(hit.position).text) for hit in chosen)
-    assert 0 <= ranked.budget_share <= 1
+    assert 0 <= ranked.need <= 1
 
 
 @examples(25, 150)
@@ -276,7 +277,7 @@ def test_an_index_that_grew_and_shrank_ranks_like_one_of_the_same_units(
     assert grown.text_size == sum(len(unit.text) for unit in units)
     assert not exclude & {hit.position for hit in ranked.hits}
     if len(exclude) == len(units):
-        assert ranked.budget_share == 0
+        assert ranked.need == 0
 
 
 @examples(35, 400)
@@ -291,7 +292,7 @@ def test_the_arrays_rank_like_plain_loops(units: list[Unit], query: str, now: in
     assert dict(zip(parts.tolist(), scores.tolist(), strict=True)) == pytest.approx(
         dict(plain_ranking.compute_final_scores())
     )
-    assert ranking.compute_budget_share(()) == pytest.approx(plain_ranking.compute_budget_share(()))
+    assert ranking.estimate_need(()) == pytest.approx(plain_ranking.estimate_need(()))
 
 
 @given(TEXTS, st.integers(1, 50))

@@ -16,6 +16,7 @@ from longtalk._util.lookalikes import neutralize
 from longtalk.errors import InputError
 from longtalk.memory.recall import candidates, embeddings, index_cache
 from longtalk.memory.recall import search as module
+from longtalk.memory.recall.gain import Allowance
 from longtalk.memory.recall.index import RecallIndex, Unit
 from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
 from longtalk.memory.recall.labels import read_card_labels
@@ -165,7 +166,7 @@ def test_what_is_recalled_is_dated_and_in_order(ask: Callable[..., Recalled]) ->
     found = ask(
         [*make_long_talk(), *harps, make_entry("Good.", at=START + 120 * DAY)],
         "How many francs is the harp?",
-        Recall(50),
+        Recall(50, gate=False),
     )
     assert found.text == (
         "[Fri 8 Mar 2024]\nUser: The harp costs 5 francs.\n[Sun 10 Mar]\nUser: The harp costs 7 francs.\n"
@@ -218,7 +219,7 @@ def test_someone_who_is_named_is_heard_first(ask: Callable[..., Recalled]) -> No
 def test_what_is_excluded_is_not_recalled(ask: Callable[..., Recalled]) -> None:
     talk = make_long_talk(make_entry("My violin is red."))
     assert 200 not in ask(talk, "Which colour is my violin?", exclude=range(100, 300)).positions
-    assert ask(talk, "Which colour is my violin?", Recall(), exclude=range(500)) == Recalled()
+    assert ask(talk, "Which colour is my violin?", Recall(), exclude=range(500)).text == ""
 
 
 @each
@@ -230,7 +231,7 @@ def test_what_is_excluded_is_not_recalled(ask: Callable[..., Recalled]) -> None:
     ],
 )
 def test_a_message_that_does_not_refer_back_is_given_nothing(ask: Callable[..., Recalled], message: str) -> None:
-    assert ask(make_long_talk(make_entry("The rain in Porto is warm.")), message, Recall()) == Recalled()
+    assert ask(make_long_talk(make_entry("The rain in Porto is warm.")), message, Recall()).text == ""
 
 
 @each
@@ -244,10 +245,30 @@ def test_a_message_that_refers_back_opens_the_gate(ask: Callable[..., Recalled])
 @each
 def test_nothing_is_recalled_without_a_budget(ask: Callable[..., Recalled]) -> None:
     talk = make_long_talk(make_entry("My violin is red."))
-    assert ask(talk, "Which colour is my violin?", Recall(0)) == Recalled()
-    assert ask(talk, "Which colour is my violin?", budget=0) == Recalled()
-    assert ask(talk, "Which colour is my violin?", budget=3) == Recalled()
-    assert ask([], "Which colour is my violin?") == Recalled()
+    assert ask(talk, "Which colour is my violin?", Recall(0)).text == ""
+    assert ask(talk, "Which colour is my violin?", allowed=Allowance(room=0)).text == ""
+    assert ask(talk, "Which colour is my violin?", allowed=Allowance(room=3)).text == ""
+    assert ask([], "Which colour is my violin?").text == ""
+
+
+@each
+def test_what_was_recalled_before_and_is_still_sent_is_not_recalled_again(ask: Callable[..., Recalled]) -> None:
+    talk = make_long_talk(make_entry("My violin <b>is</b> red."), make_entry("My violin was made in Cremona."))
+    first = ask(talk, "Which colour is my violin?").text
+    assert "red" in first
+    assert "Cremona" in first
+    again = ask(talk, "Which colour is my violin?", sent=first.replace("My violin was made in Cremona.", ""))
+    assert "red" not in again.text
+    assert "Cremona" in again.text
+    assert ask(talk, "Which colour is my violin?", Recall(), sent=first).text == ""
+
+
+@each
+def test_recall_says_why_it_has_its_length(ask: Callable[..., Recalled]) -> None:
+    talk = make_long_talk(make_entry("The rain in Porto is warm."))
+    assert "of 1,000 tokens" in ask(talk, "What did I say about the rain in Porto?", Recall()).why
+    assert "up to 0 of" in ask(talk, "thanks, that helps!", Recall()).why
+    assert ask(talk, "What did I say about the rain in Porto?", FREE).why == "the whole budget of 1,000 tokens"
 
 
 # Where it is found
@@ -560,5 +581,5 @@ def test_an_index_goes_back_into_the_cache_if_there_is_no_room_for_quotes(cache:
     talk = make_long_talk(size=20)
     index = index_store(store_entries(talk), "ada", "talk", MAIN, len(talk), "violin", FREE)
     assert not cache._indexes
-    assert not render_recalled(index, "violin", FREE, Estimator(), now=0, budget=0).text
+    assert not render_recalled(index, "violin", FREE, Estimator(), now=0, allowed=Allowance(room=0)).text
     assert list(cache._indexes.values()) == [index]

@@ -56,3 +56,5 @@ class Recalled(msgspec.Struct, frozen=True):
     """The number of tokens of the text, including the tag around it."""
     is_foreign: bool = False
     """Whether the text also quotes other conversations, so that it must not be stored."""
+    why: str = ""
+    """Why it has this length, in words: how likely the message needs it, and what limits it."""

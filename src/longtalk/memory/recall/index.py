@@ -69,8 +69,10 @@ class RankedHits(msgspec.Struct, frozen=True):
 
     hits: tuple[Hit, ...]
     """The hits, best first."""
-    budget_share: float
-    """The share of the budget to spend on the hits, from 0 (the query needs no earlier message) to 1."""
+    need: float
+    """The probability that the message needs the hits, from 0 (it needs no earlier message) to 1."""
+    asks: bool = True
+    """Whether the message asks for something, and does not only state it."""
 
 
 class Sizes(NamedTuple):

@@ -60,6 +60,7 @@ _QUESTION = re.compile(
     r"|^\s*(?:\S+\s+){0,3}\S*[^\s.!。！]\s*$",
     re.I,
 )
+_SENTENCE = re.compile(r"[^.!?؟。！？\n]+[.!?؟。！？]*")
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -79,6 +80,8 @@ class Query(msgspec.Struct, frozen=True):
     """Whether the message refers to earlier messages or to the user's own affairs."""
     is_question: bool
     """Whether the message asks for something, and does not only state it."""
+    question_share: float
+    """The share of the message's words that are in sentences which ask for something."""
 
 
 def parse_query(text: str, *, now: int = 0, years: range = range(0)) -> Query:
@@ -96,7 +99,17 @@ def parse_query(text: str, *, now: int = 0, years: range = range(0)) -> Query:
         about_assistant=bool(_ABOUT_ASSISTANT.search(text)),
         refers_back=bool(_REFERS_BACK.search(text)),
         is_question=bool(_QUESTION.search(text)),
+        question_share=measure_question_share(text),
     )
+
+
+def measure_question_share(text: str) -> float:
+    """Return the share of a message's words that are in sentences which ask for something, from 0 to 1."""
+    if not _QUESTION.search(text):
+        return 0.0
+    sentences = [(len(sentence.split()), bool(_QUESTION.search(sentence))) for sentence in _SENTENCE.findall(text)]
+    asking = sum(words for words, asks in sentences if asks)
+    return asking / sum(words for words, _ in sentences) if asking else 1.0
 
 
 def mentions_time(text: str) -> bool:

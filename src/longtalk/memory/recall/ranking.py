@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from longtalk.memory.recall.columns import Array, find_groups
+from longtalk.memory.recall.gain import Evidence, estimate_need
 from longtalk.memory.recall.index import Hit, RankedHits, RecallIndex
 from longtalk.memory.recall.meaning import find_nearness, find_related_terms
 from longtalk.memory.recall.parts import STANDING, TIMED
@@ -32,11 +33,6 @@ _MAX_NEAREST = 400  # parts that may count as near in meaning
 _GROUP_SCORES = 3  # best scores in a topic or session whose mean counts for all of its units
 _DAY = 86_400
 _DECIMALS = 9  # of weights that are compared
-# How much of the query's weight the best match must reach: below the first number, none of the budget is spent; from
-# the second number on, all of it. The numbers are lower for a query that refers back or names a participant.
-_THRESHOLDS_BACK, _THRESHOLDS_NEW = (0.2, 0.4), (0.35, 0.6)
-# A statement rarely needs what was said before: only a good match is sent with it, in at most this share of the budget.
-_THRESHOLDS_STATEMENT, _MAX_STATEMENT_SHARE = (0.5, 0.9), 0.3
 _MIN_QUERY_WEIGHT = 1.3
 """The minimum weight of a query that does not refer back, in units of a term that occurs only once.
 
@@ -84,6 +80,7 @@ class Ranking:
             self._score_term(term, number, similar)
         self.query_words = " ".join(words)
         self.query_weight = self._weigh_terms(numbers)
+        self.known_weight = self._weigh_terms([number for number in numbers if number >= 0])
         self.first_scores = self.score_parts()
         self._refine_best()
         self._score_surroundings()
@@ -313,27 +310,34 @@ class Ranking:
         parts = np.flatnonzero(has_score | (near > 0))
         return parts, total[parts]
 
-    def compute_budget_share(self, exclude: Container[int]) -> float:
-        """Return the share of the budget to spend on hits outside `exclude`, from 0 to 1.
-
-        The better the best match, relative to the weight of the query, the higher the share. Statements get less than
-        questions.
-        """
+    def estimate_need(self, exclude: Container[int]) -> float:
+        """Return the probability that the message needs hits outside `exclude`, from 0 to 1."""
         positions = self.index.positions.values
-        asks = self.query.is_question
-        if asks and any(position not in exclude for position in positions[self.days > 0].tolist()):
+        is_named, query = bool(self.named), self.query
+        if query.is_question and any(each not in exclude for each in positions[self.days > 0].tolist()):
             return 1.0  # the query names a day with messages
-        refers_back = bool(self.named or self.query.refers_back)
-        least = 0.0 if refers_back else _MIN_QUERY_WEIGHT * math.log(1 + self.index.parts)
+        rarest = math.log(1 + self.index.parts)
+        least = 0.0 if is_named or query.refers_back else _MIN_QUERY_WEIGHT * rarest
         if not self.query_weight or self.query_weight < least:
             return 0.0
-        parts, scores = self.first_scores
+        paired = np.flatnonzero(self.pairs)
+        return estimate_need(
+            Evidence(
+                match=self._find_best(*self.first_scores, exclude) / self.query_weight,
+                known=self.known_weight / self.query_weight,
+                pairs=self._find_best(paired, self.pairs[paired], exclude) / rarest,
+                question_share=query.question_share,
+                names_speaker=is_named,
+                refers_back=query.refers_back,
+            )
+        )
+
+    def _find_best(self, parts: Array, scores: Array, exclude: Container[int]) -> float:
+        """Return the best score of these parts, without those of the units at the positions in `exclude`."""
         order = np.argsort(-scores)
-        ranked = zip(positions[self._part_units[parts[order]]].tolist(), scores[order].tolist(), strict=True)
-        match = next((score for position, score in ranked if position not in exclude), 0.0) / self.query_weight
-        if not asks:
-            return min(_MAX_STATEMENT_SHARE, _interpolate(match, *_THRESHOLDS_STATEMENT))
-        return _interpolate(match, *(_THRESHOLDS_BACK if refers_back else _THRESHOLDS_NEW))
+        positions = self.index.positions.values[self._part_units[parts[order]]].tolist()
+        ranked = zip(positions, scores[order].tolist(), strict=True)
+        return next((score for position, score in ranked if position not in exclude), 0.0)
 
 
 def rank(index: RecallIndex, query: str, *, now: int = 0, exclude: Container[int] = ()) -> RankedHits:
@@ -350,7 +354,7 @@ def rank(index: RecallIndex, query: str, *, now: int = 0, exclude: Container[int
     order = np.lexsort((starts, positions, -scores))
     columns = (each[order].tolist() for each in (positions, scores, starts, stops))
     hits = tuple([Hit(*each) for each in zip(*columns, strict=True) if each[0] not in exclude])
-    return RankedHits(hits, ranking.compute_budget_share(exclude))
+    return RankedHits(hits, ranking.estimate_need(exclude), ranking.query.is_question)
 
 
 def _shift(offset: int) -> tuple[slice, slice]:
@@ -373,8 +377,3 @@ def _sort_highest(scores: Array, most: int, parts: Array | None = None) -> Array
     best = _find_highest(scores, most) if len(scores) > most else np.arange(len(scores))
     order: Array = best[np.argsort(-scores[best], kind="stable")]
     return order
-
-
-def _interpolate(value: float, low: float, high: float) -> float:
-    """Return where a value is between two others: 0 at `low` and below, 1 at `high` and above."""
-    return min(1.0, max(0.0, (value - low) / (high - low)))

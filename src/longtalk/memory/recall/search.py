@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+import msgspec
+
 from longtalk.memory.brief.app_lines import KIND as APP_LINES
 from longtalk.memory.brief.app_lines import ROLE, AppLines, list_fallen
 from longtalk.memory.brief.record import read_brief_record
 from longtalk.memory.recall.candidates import index_candidates
 from longtalk.memory.recall.config import TAG, Recall, Recalled
 from longtalk.memory.recall.excerpt import render_hits, select_hits
-from longtalk.memory.recall.index import RankedHits, RecallIndex, Unit
+from longtalk.memory.recall.gain import Allowance, limit_recall
+from longtalk.memory.recall.index import Hit, RankedHits, RecallIndex, Unit
 from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
 from longtalk.memory.recall.protocol import Matches, SearchableStore, SearchTerm
 from longtalk.memory.recall.ranking import rank
@@ -36,6 +39,7 @@ MAX_WHOLE = 10_000
 """The maximum number of entries that are all indexed and ranked if no index is stored, unless recall is by meaning."""
 MAX_TERMS = 2_500_000
 """The maximum number of terms of a stored index that is used, counting repeated ones. It bounds memory and CPU time."""
+_MAX_COMPARED = 200  # best hits that are compared with what the request quotes already
 _INDEX_CACHE = IndexCache()
 
 
@@ -134,21 +138,39 @@ def render_recalled(
     *,
     now: int,
     exclude: Container[int] = (),
-    budget: int | None = None,
+    sent: str = "",
+    allowed: Allowance = Allowance(),  # noqa: B008
 ) -> Recalled:
     """Return quotes from the indexed entries that are relevant to the message, rendered as text.
 
-    Entries at the positions in `exclude` are skipped, because the request contains them anyway. `now` is the time of
-    the message in milliseconds. `budget` can lower the token limit of the configuration, but not raise it.
+    Entries at the positions in `exclude` are skipped, because the request contains them anyway; so are passages that
+    `sent` quotes, the text that was recalled for earlier messages and is still in the request. `now` is the time of the
+    message in milliseconds. `allowed` can lower the token limit of the configuration, but not raise it.
     """
-    limit = config.budget if budget is None else min(budget, config.budget)
     recalled = Recalled()
-    if limit > 0:
-        ranked = rank(index, message, now=now // 1000, exclude=exclude)
-        recalled = render_ranked(index, ranked, int(limit * ranked.budget_share) if config.gate else limit, counter)
+    if config.budget > 0:
+        ranked = _skip_sent(index, rank(index, message, now=now // 1000, exclude=exclude), sent)
+        limit, why = limit_recall(config.budget, ranked.need, allowed, gate=config.gate, asks=ranked.asks)
+        recalled = msgspec.structs.replace(render_ranked(index, ranked, limit, counter), why=why)
     if isinstance(index, CachedIndex):
         _INDEX_CACHE.put(index)
     return recalled
+
+
+def _skip_sent(index: RecallIndex, ranked: RankedHits, sent: str) -> RankedHits:
+    """Return the hits without passages that `sent` quotes. The better these match, the less the others are needed."""
+    if not sent or not ranked.hits:
+        return ranked
+    first = ranked.hits[:_MAX_COMPARED]
+    index.load_units(hit.position for hit in first)
+    new = tuple([hit for hit in first if escape_tags(_read_passage(index, hit)) not in sent])
+    hits = (*new, *ranked.hits[_MAX_COMPARED:])
+    best = hits[0].score / ranked.hits[0].score if hits and ranked.hits[0].score > 0 else 0.0
+    return msgspec.structs.replace(ranked, hits=hits, need=ranked.need * best)
+
+
+def _read_passage(index: RecallIndex, hit: Hit) -> str:
+    return index.get_unit(hit.position).text[hit.start : hit.stop].strip()
 
 
 def render_ranked(index: RecallIndex, ranked: RankedHits, limit: int, counter: Counter) -> Recalled:

@@ -92,6 +92,7 @@ async def _prepare(call: ApiCall[Nothing, StartTurn]) -> tuple[ManifestObject, M
         brief=context.brief,
         outline=context.outline,
         recall=context.recall,
+        recall_why=context.recall_why,
         left_out=sum(run.tokens for run in runs if run.verdict not in ("sent", "recalled")),
         cost=None if spent is None else spent.total,
     )

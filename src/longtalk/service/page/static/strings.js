@@ -58,7 +58,7 @@ export const strings = {
   sharedWithBefore: "The first {shared} of {all} characters are those of the request before.",
   readFromCache: "The provider read {cached} of {input} tokens from its cache.", newFromHere: "new from here on",
   readNothing: "The provider read nothing from its cache.", cacheUnknown: "The provider did not report what it read from its cache.", cachedUntilHere: "the cached prefix ends about here: {cached} tokens",
-  score: "score {score}", sharedWords: "shares: {words}", neighbour: "next to a match", recallHelp: "Older messages that were quoted again because they fit the new one, best first.", nothingRecalled: "Nothing was recalled for this message.",
+  score: "score {score}", sharedWords: "shares: {words}", neighbour: "next to a match", recallWhy: "Recall: {why}.", recallHelp: "Older messages that were quoted again because they fit the new one, best first.", nothingRecalled: "Nothing was recalled for this message.",
   compactedAt: "After message {start}", compactedBecause: "Because of: {reason}. Requests then began with {tokens} tokens.",
   wasRemoved: "What was removed:", wasKept: "What stayed:", whereItHappened: "Show it in the chat", standsInPlace: "In place of what was removed stands:", nothingCompacted: "No request on this branch has been shortened so far.",
   openSample: "Open a sample conversation",

@@ -106,6 +106,7 @@ function Context({ conversation, path, branch, turn, next, values, words, setWor
       ${window && html`<${Scale} value=${metrics.total} most=${window}>${t("ofTheWindow", { total: count(metrics.total), window: count(window) })}<//>`}
       <table class="legend"><tbody>${parts.map(([name, tokens]) => html`<tr key=${name}><th scope="row"><span class=${"part " + name} /> ${t("part_" + name)}</th><td>${count(tokens)}</td></tr>`)}</tbody></table>
       ${policy && html`<p class="quiet">${t(rules.length ? "policyRules" : "policyOnly", { policy, rules: rules.map(nameReason).join("; ") })}</p>`}
+      ${metrics.recall_why && html`<p class="quiet">${t("recallWhy", { why: metrics.recall_why })}</p>`}
       <h3>${t("everyEntry")}</h3>
       <ul class="runs">${runs.map((run) => html`<${Run} run=${run} conversation=${conversation} path=${path} branch=${branch} key=${run.first} />`)}</ul>`;
   }} />`;
