@@ -56,6 +56,13 @@ def test_a_deletion_is_reported_with_its_counts(filled: tuple[str, str]) -> None
     assert (receipt["conversation"], receipt["entries"], receipt["turns"]) == ("bows", 2, 1)
 
 
+def test_a_new_access_key_is_reported(environment: dict[str, str]) -> None:
+    made = json.loads(longtalk("keys", "add", "laptop", "--owner", "ada", "--json", environment=environment).stdout)
+    listed = json.loads(longtalk("keys", "list", "--json", environment=environment).stdout)
+    assert made.pop("key")
+    assert (made, made["owner"]) == (listed, "ada")
+
+
 def test_findings_of_the_doctor_have_level_subject_and_text(environment: dict[str, str]) -> None:
     done = longtalk("doctor", "--json", environment=environment)
     found = [json.loads(line) for line in done.stdout.splitlines()]

@@ -115,6 +115,7 @@ def test_a_model_whose_memory_has_a_table_is_not_removed_in_part(home: dict[str,
     ("words", "problem"),
     [
         (("config", "set", "jwt", "x"), "There is no setting 'jwt' that a command can change"),
+        (("config", "set", "port", "70000"), "'70000' is not a valid value for the setting 'port'"),
         (("config", "set", "port", "many"), "'many' is not a valid value for the setting 'port'"),
         (("config", "set", "policy", "Nonsense()"), "is not a policy"),
         (("config", "alias", "a:b", "ollama:x"), "can't be the name of a model"),

@@ -41,32 +41,34 @@ _COMMANDS |= {
     "collections": _COMMANDS["embed"],
 }
 """Commands of other tools, and what to use here."""
-_OPTIONS = {
+_OPTIONS_OF_QUESTIONS = {
     "--save": "`longtalk config alias NAME -s TEXT` saves a system text for -m NAME.",
     "--template": "Use -m NAME with a name that `longtalk config alias NAME -s TEXT` has saved.",
     "--key": "`longtalk config set-key PROVIDER` stores a key.",
     "--cid": "Use --id.",
-    "--database": "Use --store.",
     "--usage": "A terminal shows the tokens of each answer, and `longtalk stats --turns` those of all.",
     "--td": "`longtalk show` prints the calls and their results.",
     "--no-stream": "It makes no difference in a pipe; --json prints the whole answer at once.",
     "--schema-multi": "Use --schema with a JSON Schema of an object that has the list.",
-    "--query": "`longtalk models WORDS` finds models, `longtalk search WORDS` messages.",
     "--at": "Use -a: what kind of image it is shows in its first bytes.",
     "--sf": 'Use -s "$(cat FILE)".',
     "--xl": "Use -x, which prints the first code block.",
+}
+_OPTIONS_OF_QUESTIONS |= {
+    "-u": _OPTIONS_OF_QUESTIONS["--usage"],
+    "--tools-debug": _OPTIONS_OF_QUESTIONS["--td"],
+    "--attachment-type": _OPTIONS_OF_QUESTIONS["--at"],
+    "--system-fragment": _OPTIONS_OF_QUESTIONS["--sf"],
+    "--extract-last": _OPTIONS_OF_QUESTIONS["--xl"],
+}
+"""Options that other tools have for questions, and what to use for these here."""
+_OPTIONS = {
+    "--database": "Use --store.",
+    "--query": "`longtalk models WORDS` finds models, `longtalk search WORDS` messages.",
     "--options": "`longtalk ask -o NAME VALUE` passes any option of the provider's API.",
 }
-_OPTIONS |= {
-    "-q": _OPTIONS["--query"],
-    "-d": _OPTIONS["--database"],
-    "-u": _OPTIONS["--usage"],
-    "--tools-debug": _OPTIONS["--td"],
-    "--attachment-type": _OPTIONS["--at"],
-    "--system-fragment": _OPTIONS["--sf"],
-    "--extract-last": _OPTIONS["--xl"],
-}
-"""Options of other tools, and what to use here."""
+_OPTIONS |= {"-d": _OPTIONS["--database"], "-q": _OPTIONS["--query"]}
+"""Options of other tools, and what to use for all commands here."""
 
 
 class Command(click.Command):
@@ -76,8 +78,9 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as problem:
-            if problem.option_name in _OPTIONS:
-                ctx.fail(f"No such option '{problem.option_name}'. {_OPTIONS[problem.option_name]}")
+            known = _OPTIONS | _OPTIONS_OF_QUESTIONS if self.name in ("ask", "chat") else _OPTIONS
+            if problem.option_name in known:
+                ctx.fail(f"No such option '{problem.option_name}'. {known[problem.option_name]}")
             raise
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from longtalk.cli.output import format_time, pluralize, print_json, print_note, print_text
 from longtalk.cli.tables import Column, print_table
 from longtalk.errors import NotFound
-from longtalk.service.access import AccessKeys
+from longtalk.service.access import AccessKey, AccessKeys
 from longtalk.service.settings import load_settings
 from longtalk.service.storage.factory import open_storage
 from longtalk.stores import open_default_store, open_store
@@ -50,6 +51,7 @@ def add(
     models: tuple[str, ...],
     routes: tuple[str, ...],
     days: int | None,
+    as_json: bool,
     settings: str | None,
     store: str | None,
 ) -> None:
@@ -57,6 +59,9 @@ def add(
     expires = None if days is None else now() + days * _DAY
     with open_keys(settings, store) as keys:
         secret, key = keys.add(name, owner, act_as=act_as, models=models, routes=routes, expires=expires)
+    if as_json:
+        print_json({"key": secret, **_describe(key)})
+        return
     print_text(secret)
     print_note(f"This key is not shown again. To revoke it: longtalk keys revoke {key.id}")
 
@@ -66,7 +71,7 @@ def list_keys(*, as_json: bool, settings: str | None, store: str | None) -> None
     with open_keys(settings, store) as keys:
         found = keys.list()
     for key in found if as_json else ():
-        print_json({name: value for name, value in msgspec.to_builtins(key).items() if name != "digest"})
+        print_json(_describe(key))
     if not as_json:
         rows = [
             (
@@ -81,6 +86,10 @@ def list_keys(*, as_json: bool, settings: str | None, store: str | None) -> None
         print_table(_COLUMNS, rows)
         provider = "" if found else " `longtalk config show` names the providers whose API keys are stored."
         print_note(f"{pluralize(len(found), 'access key')} of the service.{provider}")
+
+
+def _describe(key: AccessKey) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.to_builtins(key).items() if name != "digest"}
 
 
 def revoke(*, id: str, settings: str | None, store: str | None) -> None:  # noqa: A002

@@ -38,6 +38,7 @@ _WORDING = {
     "choose one owner, or": "choose one with --owner, or",
 }
 """Phrases about Python arguments in the library's errors, and the command-line wording that replaces them."""
+_NEEDS_KEY = re.compile(r"\b([\w-]+) needs a key: set \w+(?=\.)")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb]")
 _INVISIBLE = re.compile("[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2065\u3164\ufeff\uffa0]")
 """Characters that take no space. Joiners (U+200C, U+200D) are left out: scripts and emoji need them."""
@@ -79,7 +80,7 @@ def reword_error(problem: Exception) -> str:
         text = f"Can't use {os.fspath(problem.filename)!r}: {problem.strerror}."
     for argument, option in _WORDING.items():
         text = text.replace(argument, option)
-    return text
+    return _NEEDS_KEY.sub(r"\g<0>, or run `longtalk config set-key \g<1>`", text)
 
 
 def print_text(text: str, *, end: str = "\n") -> None:

@@ -65,6 +65,7 @@ def keys() -> None:
 @click.option("--model", "models", multiple=True, metavar="NAME", help="Limit the key to this model. Repeatable.")
 @click.option("--route", "routes", multiple=True, metavar="PATH", help="Limit the key to this path. Repeatable.")
 @click.option("--days", type=click.IntRange(min=1), help="Let the key expire after this many days.")
+@AS_JSON
 @_SETTINGS
 @_STORE
 def keys_add(**options: Any) -> None:

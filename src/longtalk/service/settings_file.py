@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from longtalk._util.file_locks import change_file
+from longtalk._util.suggest import suggest
 from longtalk.errors import InputError
 from longtalk.service.settings import ModelSettings, Settings, explain_invalid, get_settings_path
 
@@ -20,9 +21,13 @@ _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 def set_setting(name: str, value: str) -> Path:
     """Store one setting, such as `default_model`; an empty value removes it. Return the path of the file."""
     fields = {field.name: field.type for field in msgspec.structs.fields(Settings)}
-    if fields.get(name) not in (str, int, bool):
-        known = ", ".join(key for key, kind in fields.items() if kind in (str, int, bool))
-        raise InputError(f"There is no setting {name!r} that a command can change. These can be changed: {known}.")
+    # The type of a setting with limits is annotated with them.
+    known = [key for key, kind in fields.items() if getattr(kind, "__origin__", kind) in (str, int, bool)]
+    if name not in known:
+        raise InputError(
+            f"There is no setting {name!r} that a command can change.{suggest(name, known)} "
+            f"These can be changed: {', '.join(known)}."
+        )
     try:
         typed: Any = msgspec.convert(value, fields[name], strict=False) if value else None
     except msgspec.ValidationError:

@@ -178,7 +178,7 @@ def test_the_environment_can_name_the_store(loopback: Loopback, environment: dic
     ("arguments", "said"),
     [
         (["-m", "nowhere:m"], "Unknown provider 'nowhere'"),
-        (["-m", "openai-chat:m"], "needs a key: set OPENAI_API_KEY."),
+        (["-m", "openai-chat:m"], "needs a key: set OPENAI_API_KEY, or run `longtalk config set-key openai-chat`."),
         (["-m", "compatible:m"], "needs --base-url, the address"),
         (["-m", "nowhere:m"], "with --base-url."),
         (["-m", "compatible:m", "--base-url", "http://127.0.0.1:9/v1"], "the address (--base-url) is right."),
