@@ -152,7 +152,8 @@ def _make_route(endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaita
 async def _unknown(request: Request, problem: Exception) -> Response:
     status: Any = getattr(problem, "status_code", 404)
     if status == 405:
-        return ApiError(405, f"{request.method} is not for this path.", code="method_not_allowed").to_response()
+        message, headers = f"{request.method} is not for this path.", getattr(problem, "headers", None)
+        return ApiError(405, message, code="method_not_allowed", headers=headers).to_response()
     return not_found(f"The path {quote(request.url.path)}").to_response()
 
 

@@ -254,11 +254,15 @@ async def prepare_request(order: TurnOrder, store: Store) -> tuple[Context, byte
     return await runner.preview()
 
 
+def append_input(order: TurnOrder) -> bytes | None:
+    """Return the state of what was said before a turn that is not kept, with its whole input; None for nothing."""
+    return read_state_before(msgspec.structs.replace(order, messages=()), TurnInput(tuple(order.messages), None))
+
+
 async def compact(order: TurnOrder, *, on_event: OnEvent | None) -> Compaction:
     """Shorten what was said before, and what the input adds to it, by the policy of the model."""
     model = order.model
-    said = msgspec.structs.replace(order, messages=())
-    state = read_state_before(said, TurnInput(tuple(order.messages), None))
+    state = append_input(order)
     if state is None:
         raise ApiError(400, "There is nothing to compact.", param=_PARAM[order.wire], code="invalid_value")
     system = model.system or None if order.system is None else order.system

@@ -70,6 +70,36 @@ def test_what_is_not_stored_lives_on_its_connection_alone(serve: Serve) -> None:
         client.responses.create(model="m", input="Hi.", previous_response_id=told.id)
 
 
+@pytest.mark.parametrize("stores", [True, False])
+@pytest.mark.parametrize("said", [[], [{"role": "user", "content": "I'm Ada."}]], ids=["nothing", "a message"])
+def test_a_response_follows_what_was_prepared_without_the_model(serve: Serve, said: list[Any], stores: bool) -> None:
+    provider = scripted("You are Ada.", "Ada.")
+    served = serve(m=provider)
+    client: Any = served.client()
+    with client.responses.connect() as connection, client.responses.connect() as other:
+        events = ask(connection, input=said, tools=[PAY], instructions="Be brief.", generate=False, store=stores)
+        assert [event.type for event in events] == ["response.created", "response.in_progress", "response.completed"]
+        ready = events[-1].response
+        assert (ready.output, ready.usage.total_tokens, provider.requests) == ([], 0, [])
+        assert ask(other, input="Who?", previous_response_id=ready.id)[-1].error.code == "previous_response_not_found"
+        told = ask(connection, input="Who am I?", previous_response_id=ready.id, store=stores)[-1].response
+        last = ask(connection, input="Who?", previous_response_id=told.id, store=stores)[-1].response
+    assert (told.output_text, last.output_text) == ("You are Ada.", "Ada.")
+    assert [b"I'm Ada." in request for request in provider.requests] == [bool(said)] * 2
+    assert len(served.service.store.conversations("")) == stores
+
+
+def test_what_was_prepared_is_answered_without_more_input(serve: Serve) -> None:
+    provider = scripted("Hello.", "You are Ada.")
+    client: Any = serve(m=provider).client()
+    first = client.responses.create(model="m", input="I'm Ada.")
+    with client.responses.connect() as connection:
+        ready = ask(connection, input="Who am I?", previous_response_id=first.id, generate=False)[-1].response
+        told = ask(connection, input=[], previous_response_id=ready.id)[-1].response
+    assert told.output_text == "You are Ada."
+    assert [b"I'm Ada." in provider.requests[1], provider.requests[1].count(b"Who am I?")] == [True, 1]
+
+
 def test_what_was_not_stored_can_be_continued_as_a_stored_chain(serve: Serve) -> None:
     provider = scripted("Hello, Ada.", "You are Ada.", "Ada.")
     client: Any = serve(m=provider).client()
@@ -140,7 +170,10 @@ def test_messages_that_come_early_are_answered_in_order(serve: Serve) -> None:
         (json.dumps({"type": "response.create", "model": "m", "input": 5}), "input"),
         (json.dumps({"type": "response.create", "model": "m", "nonsense": 1}), "nonsense"),
         (json.dumps({"type": "response.create", "model": "m", "input": "Hi.", "background": True}), "background"),
-        (json.dumps({"type": "response.create", "model": "m", "input": "Hi.", "generate": False}), "generate"),
+        (json.dumps({"type": "response.create", "model": "m", "conversation": "c", "generate": False}), "conversation"),
+        (json.dumps({"type": "response.create", "model": "m", "input": 5, "generate": False}), "input"),
+        (json.dumps({"type": "response.create", "model": "m", "tools": [{}], "generate": False}), "tools[0].name"),
+        (json.dumps({"type": "response.create", "model": "none", "generate": False}), "model"),
         (json.dumps({"type": "response.create", "model": "none", "input": "Hi."}), "model"),
     ],
 )

@@ -2,7 +2,8 @@
 
 Each message asks for a response, and is checked like a request over HTTP. The events of the response are the messages
 of the service, without the frame of a stream. What is not stored lives on the connection: the last response of which
-nothing was kept can be continued as long as the connection lasts. A stored turn goes on if the connection is lost.
+nothing was kept, or that was only prepared, can be continued as long as the connection lasts. A stored turn goes on if
+the connection is lost.
 """
 
 from __future__ import annotations
@@ -22,9 +23,13 @@ from longtalk.service.errors import ApiError, describe_for_log, from_error
 from longtalk.service.http import decode, read_path
 from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.openai.obfuscation import pad
-from longtalk.service.openai.response_turns import Target, find_target, new_chain_id, start_run
+from longtalk.service.openai.response_events import ResponseEvents
+from longtalk.service.openai.response_turns import Target, find_target, make_order, new_chain_id, start_run
 from longtalk.service.run import Run
 from longtalk.service.service import Service
+from longtalk.service.turns import append_input
+from longtalk.transcript.transcript import now
+from longtalk.usage import Usage
 
 PATH = "/v1/responses"
 _MOST_WAITING = 4
@@ -40,6 +45,7 @@ class CreateMessage(CreateResponse, kw_only=True, forbid_unknown_fields=True):
 
     type: Literal["response.create"]
     generate: bool | None = None
+    """Whether the model is called. If not, the next response can follow what was prepared."""
 
     def check(self) -> None:
         """Raise `ApiError` for fields that contradict each other or are not supported over a WebSocket."""
@@ -48,8 +54,9 @@ class CreateMessage(CreateResponse, kw_only=True, forbid_unknown_fields=True):
             raise ApiError(
                 400, "`background` is not for connections.", param="background", code="unsupported_parameter"
             )
-        if self.generate is False:
-            raise ApiError(400, "`generate` can't be false here.", param="generate", code="unsupported_parameter")
+        if self.generate is False and self.conversation is not None:
+            message = "What is prepared does not belong to a conversation: leave `conversation` out."
+            raise ApiError(400, message, param="conversation", code="unsupported_parameter")
 
 
 class _Disconnected(Exception):
@@ -64,8 +71,8 @@ class ResponseSocket:
         self._socket = socket
         self._messages: asyncio.Queue[str | bytes | None] = asyncio.Queue(_MOST_WAITING)
         self._left = asyncio.Event()
-        self._last: tuple[str, bytes] | None = None
-        """The id and the state of the last response that was not stored."""
+        self._last: tuple[str, bytes | None] | None = None
+        """The id and the state of the last response that was not stored; None as the state if nothing was said."""
 
     async def serve(self) -> None:
         """Answer the messages of the client until it disconnects."""
@@ -105,7 +112,13 @@ class ResponseSocket:
     async def _answer(self, message: str | bytes) -> None:
         try:
             caller = await identify(self._service, self._socket)
-            run, given = await self._start(caller, message)
+            given = self._decode(message)
+            if given.generate is False:
+                await self._prepare(caller, given)
+                return
+            run = await self._start(caller, given)
+        except _Disconnected:
+            raise
         except Exception as problem:
             error = from_error(problem)
             if error.status >= 500:
@@ -118,26 +131,42 @@ class ResponseSocket:
             if not given.is_stored and not run.ended:
                 await self._service.runs.cancel(run.name)
 
-    async def _start(self, caller: Caller, message: str | bytes) -> tuple[Run, CreateMessage]:
+    def _decode(self, message: str | bytes) -> CreateMessage:
         limits = self._service.settings.limits
         body = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else message
         if len(body) > limits.body_bytes:
             raise ApiError(413, f"A message may have {limits.body_bytes} bytes at most.", code="request_too_large")
         given = decode(body, CreateMessage, limits)
         given.check()
+        return given
+
+    async def _prepare(self, caller: Caller, given: CreateMessage) -> None:
+        """Keep what is said before a response that is made later, and check it. The model is not called."""
+        given = msgspec.structs.replace(given, store=False)
+        target = self._find_unstored(given) or await find_target(self._service, caller, given)
+        order = await make_order(self._service, caller, given, target, allow_empty=True)
+        self._last = (str(target.id), append_input(order))
+        at = now()
+        events = ResponseEvents(
+            str(target.id), "", model=order.model.name, echo=given.to_echo(), tools={}, created=at, encrypted=False
+        )
+        for event in events.begin() + events.end("completed", usage=Usage(), completed=at):
+            await self._send(event)
+
+    async def _start(self, caller: Caller, given: CreateMessage) -> Run:
         target = self._find_unstored(given) or await find_target(self._service, caller, given)
 
         def keep(reply: TurnReply) -> None:
             self._last = (str(target.id), reply.state) if isinstance(reply, Reply) else None
 
-        run = await start_run(self._service, caller, given, target, logs=target.is_stored, on_reply=keep)
-        return run, given
+        return await start_run(self._service, caller, given, target, logs=target.is_stored, on_reply=keep)
 
     def _find_unstored(self, given: CreateResponse) -> Target | None:
         """Return where a response is made that follows the last one of this connection, if that was not stored."""
         if self._last is None or given.previous_response_id != self._last[0]:
             return None
-        return Target(new_chain_id(), given.is_stored, state=self._last[1])
+        state = self._last[1]
+        return Target(new_chain_id(), given.is_stored, state=state, is_new=state is None)
 
     async def _follow(self, run: Run, *, pads: bool) -> None:
         """Send the events of a run. If it ends without one, send its error."""

@@ -91,8 +91,10 @@ def new_chain_id(key: str = "", seed: str = "") -> ResponseId:
     return ResponseId(new_conversation_id(chain=True, seed=seed), key or new_key())
 
 
-async def make_order(service: Service, caller: Caller, given: CreateResponse, target: Target) -> TurnOrder:
-    """Make the order for the turn that a request asks for."""
+async def make_order(
+    service: Service, caller: Caller, given: CreateResponse, target: Target, *, allow_empty: bool = False
+) -> TurnOrder:
+    """Make the order for the turn that a request asks for. Without anything said, it must be for a later turn."""
     model = service.models.find(given.model, allowed=caller.models)
     tools = given.choose_tools().tools
     options = given.make_options(model.provider, model.options)
@@ -101,7 +103,7 @@ async def make_order(service: Service, caller: Caller, given: CreateResponse, ta
     count = len(items)
     messages, state = await _split_compaction(service, caller, items, target)
     messages = await _resolve_references(service, caller, messages, target, state)
-    if not messages and state is None and target.is_new:
+    if not (messages or state or allow_empty) and target.is_new:
         raise ApiError(400, "`input` is empty: send text or items.", param="input", code="invalid_value")
     order = TurnOrder(
         owner=caller.owner,
