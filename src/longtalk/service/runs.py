@@ -119,7 +119,7 @@ class Runs:
         Returns None if the run goes on elsewhere, or has nothing to go on with: with `parked`, the document of this
         kind, otherwise an event log that has not ended. A process that stops takes no run over.
         """
-        if self.is_stopping or name in self._runs:
+        if self.is_stopping or name in self._runs or self._claims.may_be_late:
             return None
         claim = await take_hold(self._storage, partial(self._claims.claim, name))
         if claim is None:
@@ -163,8 +163,8 @@ class Runs:
             await call_store(self._storage, partial(self._storage.delete_log, log))
 
     async def is_running(self, name: RunName) -> bool:
-        """Return True if a process that is alive runs a run."""
-        return name in self._runs or await self._claims.find(name) is not None
+        """Return True if a process that is alive runs a run, or could."""
+        return name in self._runs or self._claims.may_be_late or await self._claims.find(name) is not None
 
     async def read_events(self, name: RunName) -> tuple[list[bytes], bool]:
         """Return the events of a run so far, and whether it has ended. Without a log, that is taken to be so."""
