@@ -78,6 +78,20 @@ def test_lines_of_the_brief_are_added_edited_and_revoked(serve: Serve, api: Make
     assert call("POST", f"{talk}/brief", 400, json={"field": "nonsense", "text": "x"})
 
 
+def test_lines_stay_in_sight_under_a_policy_that_does_not_send_them(serve: Serve, api: MakeApi) -> None:
+    call = api(serve(m=AsyncScripted(says("Hi."), says("Yes."))))
+    talk = call.new()
+    assert call("POST", f"{talk}/brief", 400, json={"field": "facts", "text": "Ada is nine."})
+    call("POST", f"{talk}/turns", json={"message": "Hi.", "model": "m", "policy": "Memory()"})
+    call("POST", f"{talk}/brief", json={"field": "facts", "text": "Ada is nine."})
+    call("POST", f"{talk}/turns", json={"message": "Well?", "model": "m", "policy": "KeepLast(1)"})
+    brief = call("GET", f"{talk}/brief")
+    assert (brief["kept"], [each["text"] for each in brief["lines"]]) == (True, ["Ada is nine."])
+    assert len(call("GET", f"{talk}/brief/changes")["changes"]) == 1
+    edited = call("PATCH", f"{talk}/brief/{brief['lines'][0]['id']}", json={"text": "Ada is ten."})
+    assert [each["text"] for each in edited["lines"]] == ["Ada is ten."]
+
+
 def test_notes_pins_and_exclusions(serve: Serve, api: MakeApi) -> None:
     provider = AsyncScripted(says("One."), says("Two."))
     call = api(serve(m=provider))

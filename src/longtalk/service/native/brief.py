@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
+from longtalk.conversation.brief import AsyncTalkBrief
 from longtalk.errors import InputError
 from longtalk.memory.brief.lines import Line
+from longtalk.policies import Memory
 from longtalk.service.errors import not_found, quote
 from longtalk.service.native.objects import BranchQuery, Name, Text, clean
 from longtalk.service.native.routes import ApiCall, Nothing, Route
@@ -42,7 +44,7 @@ class BriefObject(msgspec.Struct, frozen=True, kw_only=True):
     """The brief of a branch."""
 
     kept: bool
-    """Whether the policy of the conversation keeps a brief."""
+    """Whether the policy of the conversation keeps a brief, or an earlier one has left lines."""
     lines: list[LineObject]
     removed: list[LineObject]
     """Lines that were dropped, replaced or revoked, newest last."""
@@ -88,11 +90,9 @@ async def retrieve(call: ApiCall[BranchQuery, Nothing]) -> BriefObject:
 
 async def list_changes(call: ApiCall[BranchQuery, Nothing]) -> BriefHistory:
     """List what was added to the brief, removed and revoked, oldest change first."""
-    talk = await open_talk(call, call.query.branch)
     try:
-        found = await talk.brief.changes()
+        found = await (await _open(call, call.query.branch)).changes()
     except InputError:
-        # The policy keeps none.
         found = []
     return BriefHistory(
         changes=[
@@ -110,13 +110,13 @@ async def list_changes(call: ApiCall[BranchQuery, Nothing]) -> BriefHistory:
 async def add(call: ApiCall[Nothing, AddLine]) -> BriefObject:
     """Add a line to the brief."""
     given = call.body
-    await (await open_talk(call, given.branch)).brief.add(given.field, given.text)
+    await (await _open(call, given.branch)).add(given.field, given.text)
     return await _read(call, given.branch)
 
 
 async def edit(call: ApiCall[BranchQuery, EditLine]) -> BriefObject:
     """Replace the text of a line."""
-    brief, line = (await open_talk(call, call.query.branch)).brief, call.path["line"]
+    brief, line = await _open(call, call.query.branch), call.path["line"]
     if all(each.id != line for each in await brief.lines()):
         raise not_found(f"Line {quote(line)}")
     await brief.replace(line, call.body.text)
@@ -125,19 +125,32 @@ async def edit(call: ApiCall[BranchQuery, EditLine]) -> BriefObject:
 
 async def revoke(call: ApiCall[BranchQuery, Nothing]) -> BriefObject:
     """Remove a line for good: the model can't add it again."""
-    brief, line = (await open_talk(call, call.query.branch)).brief, call.path["line"]
+    brief, line = await _open(call, call.query.branch), call.path["line"]
     if all(each.id != line for each in (*await brief.lines(), *await brief.archived())):
         raise not_found(f"Line {quote(line)}")
     await brief.revoke(line)
     return await _read(call, call.query.branch)
 
 
-async def _read(call: ApiCall[Any, Any], branch: str) -> BriefObject:
+async def _open(call: ApiCall[Any, Any], branch: str) -> AsyncTalkBrief:
+    """Return the brief, also if the policy of the last turn keeps none but an earlier one has left lines.
+
+    Raises `InputError` if there is no brief.
+    """
     talk = await open_talk(call, branch)
     try:
-        brief = talk.brief
+        return talk.brief
     except InputError:
-        # The policy keeps none.
+        brief = (await open_talk(call, branch, policy=Memory())).brief
+        if await brief.archived() or await brief.lines():
+            return brief
+        raise
+
+
+async def _read(call: ApiCall[Any, Any], branch: str) -> BriefObject:
+    try:
+        brief = await _open(call, branch)
+    except InputError:
         return BriefObject(kept=False, lines=[], removed=[], fields=[], text="")
     return BriefObject(
         kept=True,

@@ -9,6 +9,7 @@ import msgspec
 
 from longtalk.branches.settings import Settings
 from longtalk.conversation.conversation import AsyncConversation
+from longtalk.policies import Policy
 from longtalk.policies.notation import parse_policy
 from longtalk.service.errors import ApiError
 from longtalk.service.models import ServedModel
@@ -16,8 +17,11 @@ from longtalk.service.native.conversations import find_info
 from longtalk.service.native.routes import ApiCall
 
 
-async def open_talk(call: ApiCall[Any, Any], branch: str) -> AsyncConversation:
-    """Return the conversation that the path of a call names, with the model and the policy of its last turn."""
+async def open_talk(call: ApiCall[Any, Any], branch: str, *, policy: Policy | None = None) -> AsyncConversation:
+    """Return the conversation that the path of a call names, with the model and the policy of its last turn.
+
+    `policy` replaces that policy.
+    """
     info = await find_info(call)
     settings = await call.archive.settings(info.id, branch=branch)
     model = find_model(call, None, settings)
@@ -28,7 +32,7 @@ async def open_talk(call: ApiCall[Any, Any], branch: str) -> AsyncConversation:
         store=call.service.store,
         branch=branch,
         create=False,
-        policy=model.policy,
+        policy=policy or model.policy,
         options=model.options,
     )
 

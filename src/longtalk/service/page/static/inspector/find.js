@@ -67,6 +67,6 @@ function Hit({ hit, words, run, lines, policy, conversation, path, branch, onCha
     <p class="ways"><a href=${linkTo(conversation, hit.entry, branch, hit.position)}>${t("whereItHappened")}</a>
       ${isOut ? html`<button onClick=${() => change(api.remove, "exclusions", "includedNow").catch(report)}>${t("include")}</button>`
         : isGone && html`<button disabled=${isPinned} onClick=${pin}>${isPinned ? t("isPinned") : t("sendAlways")}</button>
-        ${run.verdict === "left_out" && !policy.includes("Memory(") && html`<button onClick=${() => choosePolicy(conversation, "Memory()")}>${t("useMemory")}</button>`}
+        ${run.verdict === "left_out" && !policy.includes("Memory(") && html`<button onClick=${() => choosePolicy(conversation, "Memory()")}>${t("useFromNow", { policy: "Memory()" })}</button>`}
         <a href=${`#/c/${encodeURIComponent(conversation)}/memory`}>${t("rememberIt")}</a>`}</p></li>`;
 }

@@ -6,10 +6,11 @@ import { notify, report } from "../dialogs.js";
 import { cut, day, time } from "../format.js";
 import { goTo } from "../inspector/compaction.js";
 import { linkTo } from "../list/list.js";
-import { choosePolicy } from "../money/policies.js";
 import { announce, onOthers } from "../chat/talk.js";
-import { Add, Line } from "./lines.js";
+import { Add, Line, UsePolicy } from "./lines.js";
 import { Profile } from "./profile.js";
+
+const sendsBrief = (policy) => !policy || policy.includes("Memory(");
 
 export function Memory({ conversation, branch = "main" }) {
   const path = api.one(conversation);
@@ -35,7 +36,7 @@ export function Memory({ conversation, branch = "main" }) {
       setProblem("");
       await load();
       announce(conversation);
-      notify(t("briefSaved"));
+      notify(t(sendsBrief(found?.policy) ? "briefSaved" : "saved"));
       return true;
     } catch (error) {
       setProblem(error.message);
@@ -57,16 +58,16 @@ export function Memory({ conversation, branch = "main" }) {
 }
 
 function Brief({ talk, brief, policy }) {
-  if (!brief.kept) return html`<p class="card-note">${t("noBrief")} <${UseMemory} talk=${talk} /></p>`;
+  if (!brief.kept) return html`<p class="card-note">${t("noBrief")} <${UsePolicy} conversation=${talk.conversation} policy="Memory()" /></p>`;
   const fields = brief.fields.map(({ name }) => name);
   const others = brief.lines.map((line) => line.field).filter((name) => !fields.includes(name));
   const groups = [...fields, ...new Set(others)].map((name) => [name, brief.lines.filter((line) => line.field === name)]);
   const isThere = (gone) => brief.lines.some((line) => line.field === gone.field && line.text === gone.text);
   const removed = brief.removed.filter((line) => !isThere(line)).reverse();
-  const isSent = !policy || policy.includes("Memory(");
+  const isSent = sendsBrief(policy);
   const next = `#/c/${encodeURIComponent(talk.conversation)}/inspector/request`;
   return html`${isSent ? html`<p class="quiet">${t("memoryHelp")} <a href=${next} onClick=${() => sessionStorage.setItem("turn:" + talk.conversation, "next")}>${t("seeNext")}</a></p>`
-      : html`<p class="card-note">${t("notSentBy", { policy })} <${UseMemory} talk=${talk} /></p>`}
+      : html`<p class="card-note">${t("notSentBy", { policy })} <${UsePolicy} conversation=${talk.conversation} policy="Memory()" /></p>`}
     ${!brief.lines.length && html`<p class="card-note">${t("emptyBrief")}</p>`}
     ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${name}>
       <h2 class="field-name">${name}</h2>
@@ -78,10 +79,6 @@ function Brief({ talk, brief, policy }) {
         <del>${line.text}</del><small>${line.field} · ${t("stated", { day: day(line.at) })} <${Source} talk=${talk} line=${line} />
           <${PutBack} talk=${talk} line=${line} /></small></li>`)}</ul></details>`}
     ${brief.text && html`<details class="fold"><summary>${t("briefAsSent")}</summary><pre>${brief.text}</pre></details>`}`;
-}
-
-function UseMemory({ talk }) {
-  return html`<button onClick=${() => choosePolicy(talk.conversation, "Memory()")}>${t("useMemory")}</button>`;
 }
 
 function Source({ talk, line }) {

@@ -7,7 +7,7 @@ import { cut } from "../format.js";
 import { linkTo } from "../list/list.js";
 import { announce } from "../chat/talk.js";
 import { app } from "../store.js";
-import { Add, Line } from "./lines.js";
+import { Add, Line, UsePolicy } from "./lines.js";
 
 export function Profile({ conversation, policy }) {
   const [found, setFound] = useState(null);
@@ -41,7 +41,7 @@ export function Profile({ conversation, policy }) {
   return html`<section aria-label=${t("profileTitle")}><h2>${t("profileTitle")}</h2>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     ${found.private ? html`<p class="card-note">${t("profilePrivate")}</p>`
-      : isSent ? html`<p class="quiet">${t("profileHelp")}</p>` : html`<p class="card-note">${t("profileNotSent")}</p>`}
+      : isSent ? html`<p class="quiet">${t("profileHelp")}</p>` : html`<p class="card-note">${t("profileNotSent")} <${UsePolicy} conversation=${conversation} policy="Memory(profile=Profile())" /></p>`}
     <ul class="lines">${found.lines.map((line) => html`<${Line} key=${line.id} line=${line} change=${change} path="/profile"
       source=${html`<${Sources} line=${line} titles=${found.titles} here=${conversation} />`} />`)}</ul>
     <${Add} fields=${found.fields} first="preferences" change=${change} path="/profile" fieldLabel=${t("profileField")} label=${t("profileText")} action=${t("addToProfile")} />
