@@ -121,8 +121,9 @@ def test_let_the_model_call_functions(loopback: Loopback, user: User) -> None:
 
 def test_chat_and_keep_a_key(loopback: Loopback, user: User, tmp_path: Path) -> None:
     user("keys", "list")
-    user("config", "set-key", "openai-chat", said="sk-stored\n")
+    user("config", "set-key", "openai", said="sk-stored\n")
     loopback.say(streamed("One."), streamed("Two."))
     assert "Two." in user("chat", "--lines", said="a\nb\n")
     assert "Three." in user("chat", "-c", said="c", answer="Three.")
     assert len(read_request(loopback)["messages"]) == 5
+    assert {headers["authorization"] for headers in loopback.headers} == {"Bearer sk-stored"}

@@ -20,7 +20,7 @@ from longtalk.providers.base import explain_unknown_prices
 from longtalk.service.access import AccessKeys, Gate, is_loopback
 from longtalk.service.errors import ApiError
 from longtalk.service.models import Models
-from longtalk.service.settings import Settings, get_settings_path, load_credentials, load_settings
+from longtalk.service.settings import Credentials, Settings, get_settings_path, load_credentials, load_settings
 from longtalk.service.storage.factory import open_storage
 from longtalk.service.storage.in_memory import InMemoryStorage
 from longtalk.service.storage.protocol import Storage
@@ -190,7 +190,8 @@ def _check_access(settings: Settings, keys: AccessKeys) -> Iterator[Finding]:
 
 def _check_models(settings: Settings) -> Iterator[Finding]:
     try:
-        models = Models(settings, load_credentials())
+        load_credentials()
+        models = Models(settings, Credentials())
     except LongtalkError as problem:
         yield Finding("error", "models", str(problem))
         return

@@ -25,7 +25,7 @@ from longtalk.errors import InputError, NotFound
 from longtalk.policies import KeepAll, Policy
 from longtalk.policies.notation import parse_policy
 from longtalk.providers.base import Provider
-from longtalk.service.settings import ModelSettings, load_credentials, load_settings
+from longtalk.service.settings import ModelSettings, find_key, load_credentials, load_settings
 from longtalk.service.settings import Settings as ServiceSettings
 from longtalk.stores.base import MAIN, Commit, HeadMoved
 from longtalk.stores.leases import is_free
@@ -145,7 +145,7 @@ def _connect(held: Held, before: Settings | None = None) -> tuple[Provider, Mapp
 
     These are the options of the last turn if the same model answered.
     """
-    api_key = load_credentials().get(held.model.partition(":")[0])
+    api_key = find_key(load_credentials(), held.model.partition(":")[0])
     # This names the model that `local` means, so that the conversation goes on with it and lists can be filtered by it.
     model = prepare_model(held.model)
     provider = connect(model, base_url=held.base_url, api_key=api_key)

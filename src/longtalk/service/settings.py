@@ -183,6 +183,14 @@ def load_credentials() -> dict[str, str]:
         raise InputError("credentials.toml must have one line for each provider: name = 'key'.") from None
 
 
+def find_key(keys: Mapping[str, str], provider: str) -> str | None:
+    """Return the stored key of a provider, or of one with the same variable: `openai` and `openai-chat` share a key."""
+    address = PROVIDERS.get(provider)
+    variable = address.key_variable if address is not None else None
+    same = [name for name, each in PROVIDERS.items() if variable and each.key_variable == variable]
+    return next((keys[name] for name in (provider, *same) if name in keys), None)
+
+
 class Credentials:
     """The stored API keys of providers. The file is read again when it has changed, so new keys need no restart."""
 
@@ -200,7 +208,7 @@ class Credentials:
                 # An editor may just be saving the file.
                 _log.warning("the stored API keys can't be read, so those read before stay in use: %s", problem)
             self._stamp = stamp
-        return self._keys.get(provider)
+        return find_key(self._keys, provider)
 
 
 def _read_stamp(path: Path) -> tuple[int, ...]:
