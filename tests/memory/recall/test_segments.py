@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,10 +30,11 @@ from longtalk.stores.base import MAIN, BranchHead, Commit, HeadMoved, PlacedReco
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
 from longtalk.transcript.pack import Entry
-from longtalk.transcript.transcript import Record, link_entries
+from longtalk.transcript.transcript import Record, link_entries, new_id
 from longtalk.transfer.snapshot import read_snapshot
 from longtalk.wires import WIRES
 from tests.memory.recall.test_index import TEXTS, UNITS
+from tests.stores.test_many_writers import open_store, use_redis
 from tests.support.properties import examples
 
 QUERY = "Did Ada always play the violin in Lisbon, by the river, yesterday?"
@@ -165,48 +167,49 @@ def test_vectors_that_do_not_fit_or_are_of_other_embeddings_are_not_used(monkeyp
 class Talk:
     """A stored conversation, and caches as two processes have them."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, name: str = "talk") -> None:
         self.store = store
+        self.name = name
         self.caches = [IndexCache(), IndexCache()]
         self.number = 0
         self.say(MAIN, ["violin"])
 
     def head(self, branch: str) -> BranchHead:
-        head = self.store.head("ada", "talk", branch)
+        head = self.store.head("ada", self.name, branch)
         assert head is not None
         return head
 
     def say(self, branch: str, texts: list[str]) -> None:
         self.number += 1
-        head = self.store.head("ada", "talk", branch)
+        head = self.store.head("ada", self.name, branch)
         entries = [make_entry(text, ("user", "assistant")[i % 2]) for i, text in enumerate(texts)]
-        linked = link_entries(head.entry if head else None, f"t{self.number}", 0, entries)
+        linked = link_entries(head.entry if head else None, f"{self.name}-{self.number}", 0, entries)
         self.store.write(
-            "ada", "talk", Commit(branch=branch, expect=head.revision if head else 0, entries=linked, at=1)
+            "ada", self.name, Commit(branch=branch, expect=head.revision if head else 0, entries=linked, at=1)
         )
 
     def fork(self, branch: str, size: int) -> str:
         self.number += 1
         name = f"b{self.number}"
-        self.store.write("ada", "talk", Commit(branch=name, expect=0, source=(branch, size), at=1))
+        self.store.write("ada", self.name, Commit(branch=name, expect=0, source=(branch, size), at=1))
         return name
 
     def index(self, branch: str, process: int) -> CachedIndex:
         """Return the index as one process makes it, with what it would store."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(search, "_INDEX_CACHE", self.caches[process])
-            found = index_store(self.store, "ada", "talk", branch, self.head(branch).size, QUERY, FREE)
+            found = index_store(self.store, "ada", self.name, branch, self.head(branch).size, QUERY, FREE)
         assert isinstance(found, CachedIndex)
         return found
 
     def save(self, branch: str, revision: int, index: CachedIndex) -> None:
         records = tuple(PlacedRecord(*each) for each in list_new_segments(index))
         with suppress(HeadMoved):
-            self.store.write("ada", "talk", Commit(branch=branch, expect=revision, records=records, at=1))
+            self.store.write("ada", self.name, Commit(branch=branch, expect=revision, records=records, at=1))
 
     def check(self, branch: str, index: CachedIndex) -> None:
         """Check that an index is equal to one made of what is in the store."""
-        entries = self.store.read("ada", "talk", branch, 0, self.head(branch).size).entries()
+        entries = self.store.read("ada", self.name, branch, 0, self.head(branch).size).entries()
         fresh = RecallIndex(unit for i, entry in enumerate(entries) if (unit := to_unit(i, entry)) is not None)
         assert get_columns(index) == get_columns(fresh)
         for position in index.positions.values.tolist():
@@ -229,12 +232,9 @@ STEPS = st.lists(
 )
 
 
-@examples(60, 600)
-@given(STEPS)
-def test_whatever_happens_the_index_agrees_with_the_transcript(
-    steps: list[tuple[str, int, int, list[str]]],
-) -> None:
-    talk, branches = Talk(InMemory()), [MAIN]
+def play(store: Store, steps: list[tuple[str, int, int, list[str]]], name: str = "talk") -> None:
+    """Play steps in a conversation of a store, and check each index that is made."""
+    talk, branches = Talk(store, name), [MAIN]
     with small_segments():
         for step, i, n, words in steps:
             branch, process = branches[i % len(branches)], n % 2
@@ -245,10 +245,10 @@ def test_whatever_happens_the_index_agrees_with_the_transcript(
                 branches.append(talk.fork(branch, n % (head.size + 1)))
             elif step == "cut":
                 cut = min(head.size, n)
-                talk.store.write("ada", "talk", Commit(branch=branch, expect=head.revision, cut=cut, at=1))
+                store.write("ada", name, Commit(branch=branch, expect=head.revision, cut=cut, at=1))
             elif step == "redact" and head.size:
-                entry = talk.store.read("ada", "talk", branch, n % head.size, n % head.size + 1).entry(0)
-                talk.store.redact("ada", "talk", entry.id, make_entry("[redacted]").native)
+                entry = store.read("ada", name, branch, n % head.size, n % head.size + 1).entry(0)
+                store.redact("ada", name, entry.id, make_entry("[redacted]").native)
             elif step == "lose":
                 talk.caches[process] = IndexCache()
             elif step in ("ask", "race"):
@@ -263,6 +263,29 @@ def test_whatever_happens_the_index_agrees_with_the_transcript(
                 index = talk.index(branch, process)
                 talk.check(branch, index)
                 talk.caches[process].put(index)
+
+
+@examples(60, 600)
+@given(STEPS)
+def test_whatever_happens_the_index_agrees_with_the_transcript(
+    steps: list[tuple[str, int, int, list[str]]],
+) -> None:
+    play(InMemory(), steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "postgres", "redis"])
+def test_whatever_happens_the_index_agrees_with_what_is_stored(kind: str, tmp_path: Path) -> None:
+    if kind == "redis":
+        use_redis(tmp_path)
+    with closing(open_store(kind, tmp_path / "talks.db")) as store:
+
+        @examples(25, 150)
+        @given(STEPS)
+        def check(steps: list[tuple[str, int, int, list[str]]]) -> None:
+            play(store, steps, new_id())
+
+        check()
 
 
 def test_segments_are_read_instead_of_entries() -> None:
