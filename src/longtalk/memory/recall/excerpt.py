@@ -20,6 +20,7 @@ __all__ = ["render_hits", "select_hits"]
 
 _MAX_MISFITS = 60  # hits in a row that don't fit, after which no more are tried
 _LOADED_AT_ONCE = 32  # hits whose texts are read together
+_MAX_CHARS_PER_TOKEN = 8  # a hit with more characters for each remaining token is not even read
 _MAX_ROUNDS = 3  # how often the remaining budget is filled again
 _MIN_CUT_TOKENS = 12  # a shorter excerpt would say nothing
 _DAY = 86_400
@@ -77,10 +78,17 @@ def _select_greedily(
     days, previous = {at // _DAY for at in times}, times[-1] if times else 0
     taken: list[Hit] = []
     skipped: list[Hit] = []
-    misfits = 0
+    misfits = loaded = 0
     for i, hit in enumerate(hits):
-        if i % _LOADED_AT_ONCE == 0:
-            index.load_units(each.position for each in hits[i : i + _LOADED_AT_ONCE])
+        if misfits >= _MAX_MISFITS or remaining <= 0:
+            return taken, [*skipped, *hits[i:]]
+        if not _may_fit(hit, remaining):
+            skipped.append(hit)
+            misfits += 1
+            continue
+        if i >= loaded:
+            loaded = i + _LOADED_AT_ONCE
+            index.load_units(each.position for each in hits[i:loaded] if _may_fit(each, remaining))
         unit = index.get_unit(hit.position)
         day = unit.at // _DAY
         if hit not in costs:
@@ -97,9 +105,12 @@ def _select_greedily(
         else:
             skipped.append(hit)
             misfits += 1
-        if misfits >= _MAX_MISFITS or remaining <= 0:
-            return taken, [*skipped, *hits[i + 1 :]]
     return taken, skipped
+
+
+def _may_fit(hit: Hit, remaining: int) -> bool:
+    """Return False if a hit is too long for the remaining tokens, as can be seen without reading it."""
+    return hit.stop - hit.start <= _MAX_CHARS_PER_TOKEN * remaining
 
 
 def _cut_hit(index: RecallIndex, hit: Hit, remaining: int, count: Callable[[str], int]) -> list[Hit]:
