@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from longtalk._util.processes import limit_malloc_arenas
+from longtalk._util.processes import allow_many_connections, limit_malloc_arenas
 from longtalk.testing import says
 
 STAMP = re.compile(rb'"delta":"T(\d{17}) ')
@@ -150,6 +150,7 @@ def main(part: str, upstream: str = "", store: str = "", port: str = "0") -> Non
     else:
         # As `longtalk serve` does.
         limit_malloc_arenas()
+        allow_many_connections()
         _serve(make_service(upstream, store), int(port), http="longtalk.service.connections:HttpConnection")
 
 

@@ -1,4 +1,4 @@
-"""Helpers for processes: enlarge a child's pipe, terminate a group, limit malloc's arenas, register fork hooks."""
+"""Helpers for processes: enlarge a pipe, terminate a group, limits of memory and open files, register fork hooks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031  # `fcntl.F_SETPIPE_SZ`, which is defined only on some systems.
 
 _M_ARENA_MAX = -8  # From glibc's `malloc.h`.
+_MOST_FILES = 65_536
 
 
 def enlarge_pipe(pipe: Any) -> None:
@@ -39,6 +40,20 @@ def limit_malloc_arenas() -> None:
         import ctypes
 
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+
+
+def allow_many_connections() -> None:
+    """Let this process have as many open files and connections as the system lets it have without further rights.
+
+    By default, that is often 1,024, which a few hundred streams use up with their connections to providers.
+    """
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def terminate(process: Any, *, hard: bool) -> None:

@@ -130,10 +130,11 @@ def make_app() -> object:
     """Return the application, with the settings that the command has read. Each worker process calls it."""
     import msgspec
 
-    from longtalk._util.processes import limit_malloc_arenas
+    from longtalk._util.processes import allow_many_connections, limit_malloc_arenas
     from longtalk.service.app import create_app
 
     limit_malloc_arenas()
+    allow_many_connections()
     settings = msgspec.json.decode(os.environ[_SETTINGS], type=Settings)
     if settings.access_log:
         _write_access_log()
