@@ -596,6 +596,44 @@ def test_what_the_context_holds_is_not_recalled() -> None:
     assert {run.verdict for run in reply.context.manifest} == {"sent"}
 
 
+def test_what_tool_calls_keep_in_the_request_is_not_recalled_again() -> None:
+    def look() -> str:
+        return "nothing"
+
+    policy = Memory(recent=0, outline=0, limit=400)
+    state = run_until_forgotten(CardModel(make_answer("All right.")), policy, tools=[look])
+    calling = Scripted(says(calls=[("c", "look", {})]), says("The bassoon."), says("The bassoon."))
+    chat, asks = Chat(calling, policy=policy, tools=[look]), "Which instrument does my sister play?"
+    first = chat.send(asks, state=state)
+    again = chat.send(asks, state=first.state)
+    assert first.context is not None
+    assert again.context is not None
+    assert first.context.recall > 0
+    assert again.context.epoch == first.context.epoch
+    assert [body.count(b"Pernille plays the bassoon") for body in calling.requests] == [1, 1, 1]
+    assert again.context.recall < first.context.recall
+
+
+def test_a_store_keeps_why_something_was_recalled_or_not() -> None:
+    store, model = InMemory(), CardModel(make_answer("All right."))
+    conversation = Conversation("months", model=model, store=store, policy=RECALLS)
+    for message in ("My sister Pernille plays the bassoon.", LONG, "Thanks!", "Which instrument does my sister play?"):
+        conversation.send(message)
+    thanks, question = conversation.metrics()[-2:]
+    assert (thanks.recall, thanks.recall_why) == (0, "0% likely to be needed: up to 0 of 1,000 tokens")
+    assert question.recall > 0
+    assert re.fullmatch(r"\d\d% likely to be needed: up to [\d,]+ of 1,000 tokens.*", question.recall_why)
+
+
+def test_a_conversation_that_has_cost_little_gives_recall_little_to_spend() -> None:
+    store, model = InMemory(), CardModel(make_answer("All right."))
+    conversation = Conversation("months", model=model, store=store, policy=RECALLS)
+    for message in ("My sister Pernille plays the bassoon.", LONG):
+        conversation.send(message)
+    conversation.send("Which instrument does my sister play?")
+    assert "its share of the cost" in conversation.metrics()[-1].recall_why
+
+
 def test_what_is_recalled_can_t_pass_for_anything_else() -> None:
     provider = CardModel(make_answer("All right."))
     chat = Chat(provider, policy=RECALLS)

@@ -12,11 +12,13 @@ import math
 import msgspec
 
 QUESTION_TOKENS = 300
-"""The number of tokens that a question which surely needs recall gets, even if recall has spent all that it may."""
+"""The number of tokens that a question which very likely needs recall gets, even if recall has spent its share."""
 _HALF = 0.3
 """The share of the budget at which recall finds about half of what it finds with a very large budget."""
 _USUAL_OUTPUT = 5.0
 """The usual price of a token of an answer, in uncached input tokens."""
+_SURE = 2 / 3
+"""The probability from which a message gets the whole budget, at the usual prices."""
 _MIN_WORTH = 0.6
 """The least worth of an answer relative to the usual one, however cheap the model's answers are."""
 
@@ -44,7 +46,7 @@ def estimate_need(found: Evidence) -> float:
     """
     if found.match <= 0:
         return 0.0
-    logit = -0.75 + 4 * math.log(0.05 + min(found.match, 1.2)) + 3 * found.known
+    logit = -1.75 + 4 * math.log(0.05 + min(found.match, 1.2)) + 3 * found.known
     logit += 1.4 * math.log1p(10 * min(found.pairs, 1.0))
     logit += 4.5 if found.names_speaker else 1.25 if found.refers_back else 0.0
     logit -= 6 * (1 - found.question_share) ** 1.5
@@ -56,10 +58,10 @@ def choose_share(need: float, output: float = _USUAL_OUTPUT) -> float:
 
     `need` is the probability that the message needs recalled text, and `output` the price of a token of an answer, in
     uncached input tokens: a good answer is worth what answers cost. Each further token helps less than the one before
-    it; with the usual prices, a message that surely needs recall gets the whole budget.
+    it; with the usual prices, a message that very likely needs recall gets the whole budget.
     """
     worth = min(1.0, max(_MIN_WORTH, output / _USUAL_OUTPUT))
-    return min(1.0, max(0.0, (1 + _HALF) * math.sqrt(need * worth) - _HALF))
+    return min(1.0, max(0.0, (1 + _HALF) * math.sqrt(need / _SURE * worth) - _HALF))
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +87,7 @@ def limit_recall(
     if gate:
         limit = int(budget * choose_share(need, allowed.output))
         why = f"{need:.0%} likely to be needed: up to {limit:,} of {budget:,} tokens"
-        least = QUESTION_TOKENS * need if asks else 0.0
+        least = QUESTION_TOKENS * min(1.0, need / _SURE) if asks else 0.0
         if allowed.credit is not None and (credit := int(max(least, allowed.credit))) < limit:
             limit, why = credit, f"{why}, cut to {credit:,}, because recall has spent its share of the cost"
     if allowed.room is not None and allowed.room < limit:
