@@ -19,31 +19,36 @@ def name_turn_run(owner: str, conversation: str, turn: str) -> RunName:
 
 async def delete_conversation(service: Service, owner: str, conversation: str) -> DeletionReceipt:
     """Delete a conversation with everything derived from it. Turns that run are cancelled first."""
-    names = await _list_recent_runs(service, owner, conversation)
-    for name in names:
-        await service.runs.cancel(name)
-    for name in names:
-        await service.runs.wait_for_end(name)
+    runs = service.runs
+    active, ended = await _list_recent_runs(service, owner, conversation)
+    for name in active:
+        await runs.cancel(name)
+    for name in active:
+        await runs.wait_for_end(name)
     receipt = await service.open_archive(owner).delete(conversation)
-    for name in names:
-        await service.runs.delete_events(name)
+    for name in active:
+        await runs.forget_parked(name)
+    for name in active + ended:
+        await runs.delete_events(name)
     return receipt
 
 
 async def delete_events(service: Service, owner: str, conversation: str) -> None:
     """Delete the event logs of the turns of a conversation that have ended: later they are made from what is stored."""
-    for name in await _list_recent_runs(service, owner, conversation):
-        if not await service.runs.is_running(name):
-            await service.runs.delete_events(name)
+    _, ended = await _list_recent_runs(service, owner, conversation)
+    for name in ended:
+        await service.runs.delete_events(name)
 
 
-async def _list_recent_runs(service: Service, owner: str, conversation: str) -> list[RunName]:
-    """Return the names under which the turns of a conversation may have run whose events are still kept."""
+async def _list_recent_runs(service: Service, owner: str, conversation: str) -> tuple[list[RunName], list[RunName]]:
+    """Return the names under which turns may run, and under which turns have run whose events are still kept."""
     turns: list[KeyedTurn] = await call_store(service.store, lambda: service.store.keyed_turns(owner, conversation))
     since = now() - LOG_LIFETIME - LIFETIME
-    names = []
+    active: list[RunName] = []
+    ended: list[RunName] = []
     for each in turns:
-        if each.turn.status == "running" or each.turn.ended >= since:
-            key = each.request.key
-            names += [RunName(owner, str(ResponseId(conversation, key))), name_turn_run(owner, conversation, key)]
-    return names
+        key, is_active = each.request.key, each.turn.status == "running"
+        if is_active or (each.turn.ended or since) >= since:
+            names = [RunName(owner, str(ResponseId(conversation, key))), name_turn_run(owner, conversation, key)]
+            (active if is_active else ended).extend(names)
+    return active, ended

@@ -155,8 +155,7 @@ class Runs:
         await call_store(self._storage, partial(self._storage.delete, PARKED, name.to_key()))
 
     async def delete_events(self, name: RunName) -> None:
-        """Delete what is kept of a run that has ended: its events, and what was parked."""
-        await self.forget_parked(name)
+        """Delete the events that are kept of a run that has ended."""
         log = await self._find_log(name)
         if log is not None:
             await call_store(self._storage, partial(self._storage.delete, _LOG, name.to_key()))
