@@ -113,6 +113,7 @@ def test_a_conversation_is_renamed_found_and_deleted(serve: Serve, visit: Visits
     dialog.get_by_label("Title").fill("Bow trouble")
     dialog.get_by_role("button", name="Rename").click()
     expect(one.page.get_by_role("link", name="Bow trouble")).to_be_visible()
+    expect(one.page).to_have_title("Bow trouble · Longtalk")
     one.page.get_by_label("Search conversations").fill("slips")
     expect(one.page.get_by_role("navigation", name="Conversations")).to_contain_text("slips")
     one.page.get_by_label("Search conversations").fill("")

@@ -4,7 +4,7 @@ import { t } from "./strings.js";
 import * as api from "./api.js";
 import { app, useStore } from "./store.js";
 import { Dialogs, report } from "./dialogs.js";
-import { List, begin, importFile, loadList, openSample } from "./list/list.js";
+import { List, begin, importFile, loadList, nameOf, openSample } from "./list/list.js";
 import { Palette, handleKey, openPalette } from "./palette/palette.js";
 import { paletteKey } from "./palette/commands.js";
 import { restoreTheme, switchTheme } from "./theme.js";
@@ -64,7 +64,7 @@ function SignIn() {
 }
 
 function Shell() {
-  const { signedOut, problem, health } = useStore(app);
+  const { signedOut, problem, health, conversations } = useStore(app);
   const [route, setRoute] = useState(readRoute());
   const [open, setOpen] = useState(false);
   useEffect(() => {
@@ -85,6 +85,8 @@ function Shell() {
     start();
     return () => removeEventListener("hashchange", go);
   }, []);
+  const current = route.kind === "c" && conversations.find((each) => each.id === route.id);
+  useEffect(() => { document.title = current ? `${nameOf(current)} · Longtalk` : "Longtalk"; }, [current]);
   if (signedOut) return html`<${SignIn} />`;
   return html`<div class=${"shell" + (open ? " open" : "")}>
     <nav aria-label=${t("menu")}>

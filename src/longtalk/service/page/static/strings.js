@@ -34,7 +34,7 @@ export const strings = {
   // Views
   inspector: "What the model saw", inspectorTab: "What it saw", branchesTab: "Branches",
   nextRequest: "Next request", notSent: "not sent yet", nextTokens: "{total} tokens would be sent to {model} now", nextCosts: "That costs about {cost}, without the answer and the cache.", nextIsFree: "That is free of charge.", nextWith: "With the message in the field: “{text}”.", nextWithout: "Type a message to see what it would recall.",
-  inspectedMessage: "Your message: “{text}”", forksAt: "parts at message {number}", trunk: "the first branch", noMessage: "No message yet", mapHelp: "Each line is a branch, with its first message that differs. Click one to open it.",
+  inspectedMessage: "Your message: “{text}”", forksAt: "parts at message {number}", trunk: "the first branch", noMessage: "No message yet", mapOfOne: "There is one branch so far. Edit a message, regenerate an answer or fork to begin another.", mapHelp: "Each line is a branch, with its first message that differs. Click one to open it.",
   loading: "Loading…", nothingSent: "Nothing is stored about this turn's request.", tab_context: "Overview", tab_request: "Request",
   tab_recall: "Recalled", tab_compaction: "Shortened", sentTokens: "{total} tokens were sent to {model}",
   reported: "The provider counted {input} tokens in, {cached} of them from its cache, and {output} out.", inRequests: "These are {calls} requests.", costs: "This turn cost {cost}.", costUnknown: "Its cost is unknown: no price is known for the model.",

@@ -26,5 +26,5 @@ export function BranchMap({ conversation, branch, onBranch }) {
       <small>${each.source ? t("forksAt", { number: each.shared + 1 }) : t("trunk")} · ${t("entries", { count: each.entries })} · ${each.name}</small>
       ${under(each.name)}</li>`)}</ul>` : null;
   };
-  return html`<p class="quiet">${t("mapHelp")}</p>${under(null)}`;
+  return html`<p class="quiet">${t(branches.length === 1 ? "mapOfOne" : "mapHelp")}</p>${under(null)}`;
 }

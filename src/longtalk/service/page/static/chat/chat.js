@@ -5,6 +5,7 @@ import * as api from "../api.js";
 import { app, useStore } from "../store.js";
 import { findVersions } from "../branches/tree.js";
 import { Entry } from "./entry.js";
+import { nameOf } from "../list/list.js";
 import { describe } from "../money/policies.js";
 import { Gauge } from "./gauge.js";
 import { Live, Spoken } from "./live.js";
@@ -82,6 +83,7 @@ function Conversation({ talk, view, tab, at, on, position }) {
   const last = branches.find((each) => each.name === branch)?.last_turn;
   const waits = live?.message && !entries.some((each) => each.turn === live.turn);
   return html`
+    ${entries.length > 0 && html`<h1 class="sr">${nameOf(state.info)}</h1>`}
     <${Scroller} talk=${talk} talkState=${state} goal=${found} isLed=${!!at}
       before=${!entries.length && !live && state.info && html`<h1 class="hello">${t("empty")}</h1>`}
       after=${html`

@@ -72,6 +72,7 @@ export class Scroller extends Component {
   }
 
   onScroll() {
+    if (!this.box) return; // an event that came late
     const { scrollTop, scrollHeight, clientHeight } = this.box;
     const { to, size } = this.props.talkState;
     const rest = scrollHeight - scrollTop - clientHeight;
