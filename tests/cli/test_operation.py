@@ -13,7 +13,7 @@ from longtalk import Archive, Conversation
 from longtalk.cli import doctor
 from longtalk.cli.backup import back_up, migrate
 from longtalk.cli.doctor import _check_clock, examine
-from longtalk.errors import InputError
+from longtalk.errors import InputError, StoreError
 from longtalk.service.access import AccessKeys
 from longtalk.service.storage.factory import open_storage
 from longtalk.stores import open_store
@@ -178,6 +178,12 @@ def test_migrating_creates_what_is_missing_and_can_be_repeated(
     for _ in range(2):
         migrate(settings=None, store=str(tmp_path / "t.db"))
     assert capsys.readouterr().err.count("is up to date") == 2
+
+
+@pytest.mark.parametrize("address", ["redis://127.0.0.1:1", "postgresql://127.0.0.1:1/x"])
+def test_a_server_that_can_not_be_reached_is_not_up_to_date(address: str) -> None:
+    with pytest.raises(StoreError, match=r"127\.0\.0\.1:1"):
+        migrate(settings=None, store=address)
 
 
 @pytest.mark.slow

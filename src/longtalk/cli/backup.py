@@ -51,6 +51,8 @@ def migrate(*, settings: str | None, store: str | None) -> None:
     opened = open_store(name)
     try:
         open_storage(opened).close()
+        # Redis is first asked when something is read.
+        opened.info("", "health")
     finally:
         opened.close()
     print_note(f"{hide_credentials(name)} is up to date.")
