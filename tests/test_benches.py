@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bench import bill, copying, local, months, path, recall, recall_index, stream, traces, turns, turns_served
+from bench import bill, copying, local, months, path, profile, recall, recall_index, stream, traces, turns, turns_served
 from longtalk.policies import Compactor, KeepAll, OverExchanges
 from longtalk.wires import HTTP_WIRES
 
 
 def goals(text: str) -> dict[str, Any]:
     said = json.loads(text.splitlines()[-1])
-    known = ("bill", "copying", "local", "months", "recall", "recall_index", "stream", "traces")
+    known = ("bill", "copying", "local", "months", "profile", "recall", "recall_index", "stream", "traces")
     assert said["bench"] in (*known, "turns postgres", "turns redis")
     return {goal["name"]: goal for goal in said["goals"]}
 
@@ -72,6 +72,13 @@ def test_calls_that_share_an_id_are_told_apart_on_the_other_wire() -> None:
     made = [json.loads(native) for native in traces.to_wire([*rounds, *rounds], "anthropic")]
     assert [message["content"][0].get("id") for message in made] == ["toolu_1", None, "toolu_2", None]
     assert [message["content"][0].get("tool_use_id") for message in made] == [None, "toolu_1", None, "toolu_2"]
+
+
+def test_the_cost_of_a_profile_is_measured_on_few_conversations(capsys: pytest.CaptureFixture[str]) -> None:
+    profile.main(["--conversations", "5", "10"])
+    said = capsys.readouterr().out
+    assert said.startswith("conversations   no profile")
+    assert goals(said)["CPU time that a profile adds to a turn, ms"]["value"] > 0
 
 
 @pytest.mark.slow

@@ -63,20 +63,35 @@ class _Known(NamedTuple):
 _NOTHING = _Known(0, (), (), ())
 
 
+class _Merged(NamedTuple):
+    """The lines of a profile, and what they were merged from."""
+
+    contributions: tuple[Contribution, ...] = ()
+    app: OwnerRecord = OwnerRecord()
+    lines: tuple[ProfileLine, ...] = ()
+
+    def update(self, known: Mapping[str, _Known], app: OwnerRecord) -> _Merged:
+        """Return the lines of these conversations; the same ones if nothing has changed."""
+        found = tuple([each for old in known.values() for each in old.contributions])
+        if found == self.contributions and app == self.app:
+            return self
+        return _Merged(found, app, tuple(merge_lines(found, app)))
+
+
 class _Cache:
-    """What the conversations of some owners contribute, by owner and conversation. It is safe for several threads."""
+    """What this process knows of the conversations and the profile of some owners. It is safe for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._owners: OrderedDict[str, dict[str, _Known]] = OrderedDict()
+        self._owners: OrderedDict[str, tuple[dict[str, _Known], _Merged]] = OrderedDict()
 
-    def get(self, owner: str) -> dict[str, _Known]:
+    def get(self, owner: str) -> tuple[dict[str, _Known], _Merged]:
         with self._lock:
-            return self._owners.get(owner, {})
+            return self._owners.get(owner, ({}, _Merged()))
 
-    def put(self, owner: str, known: dict[str, _Known]) -> None:
+    def put(self, owner: str, known: dict[str, _Known], merged: _Merged) -> None:
         with self._lock:
-            self._owners[owner] = known
+            self._owners[owner] = known, merged
             self._owners.move_to_end(owner)
             while len(self._owners) > _MAX_OWNERS:
                 self._owners.popitem(last=False)
@@ -88,22 +103,24 @@ _caches: WeakKeyDictionary[Store, _Cache] = WeakKeyDictionary()
 def read_profile_lines(store: Store, owner: str) -> list[ProfileLine]:
     """Return all lines of an owner's profile, oldest first."""
     known, _, app = _read_known(store, owner, {})
-    return _merge(known, app)
+    return list(_Merged().update(known, app).lines)
 
 
 def read_turn_profile(store: Store, owner: str, conversation: str, config: Profile, counter: Counter) -> TurnProfile:
     """Return the lines of an owner's profile that a turn of this conversation sends."""
     cache = _caches.setdefault(store, _Cache())
-    known, fresh, app = _read_known(store, owner, cache.get(owner))
+    before, merged = cache.get(owner)
+    known, fresh, app = _read_known(store, owner, before)
     while True:
-        lines = _merge(known, app)
+        merged = merged.update(known, app)
+        lines = merged.lines
         profile = fit_profile(lines, config, counter, conversation)
         sent = {line.id for line in profile.lines}
         # One source is enough: a line stays while any conversation states it.
         sources = {line.sources[0].conversation for line in lines if line.id in sent and line.sources}
         stale = [name for name in sources - fresh if known[name].revisions != _list_revisions(store, owner, name)]
         if not stale:
-            cache.put(owner, known)
+            cache.put(owner, known, merged)
             return profile
         for name in stale:
             # A redaction changes no time.
@@ -222,8 +239,9 @@ def _read_known(
 
 def _note_sources(store: Store, owner: str, known: Mapping[str, _Known], app: OwnerRecord) -> None:
     """Note in the owner's record which conversations contribute, if it does not say so yet."""
+    noted = frozenset(app.sources)
     # The last one of the list was changed first.
-    new = [name for name, each in reversed(list(known.items())) if each.contributions and name not in app.sources]
+    new = [name for name, each in reversed(list(known.items())) if each.contributions and name not in noted]
 
     def change(record: OwnerRecord) -> OwnerRecord:
         sources = dict.fromkeys((*record.sources, *new))
@@ -231,10 +249,6 @@ def _note_sources(store: Store, owner: str, known: Mapping[str, _Known], app: Ow
 
     if new:
         change_owner_record(store, owner, change)
-
-
-def _merge(known: Mapping[str, _Known], app: OwnerRecord) -> list[ProfileLine]:
-    return merge_lines([each for old in known.values() for each in old.contributions], app)
 
 
 def _read_meta(info: ConversationInfo) -> OwnerRecord:

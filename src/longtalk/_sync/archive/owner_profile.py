@@ -20,7 +20,7 @@ from longtalk.transcript.transcript import now
 _MAX_CHARS = 1_000
 _MAX_LINES = 100
 """The maximum number of lines that the app may write into a profile."""
-_MAX_REVOKED = 1_000
+_MAX_REVOKED = 10_000
 
 _replace = msgspec.structs.replace
 

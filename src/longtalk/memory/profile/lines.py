@@ -134,7 +134,7 @@ def merge_lines(contributions: Iterable[Contribution], app: OwnerRecord) -> list
     revoked = frozenset(app.revoked)
     for each in contributions:
         for line in each.lines:
-            if revoked.intersection(list_line_ids(line)) or line.seen < replaced.get(line.id, 0):
+            if (revoked and revoked.intersection(list_line_ids(line))) or line.seen < replaced.get(line.id, 0):
                 continue
             source = Source(conversation=each.conversation, branch=each.branch, entry=line.entry, at=line.at)
             known = found.get(line.id)
