@@ -58,7 +58,7 @@ class Column:
     def _reserve(self, count: int) -> None:
         needed = self._size + count
         if needed > len(self._data):
-            grown = np.empty(max(needed, 2 * len(self._data)), self._data.dtype)
+            grown = np.empty(max(needed, len(self._data) * 3 // 2), self._data.dtype)
             grown[: self._size] = self.values
             self._data = grown
 
@@ -103,7 +103,7 @@ class Postings:
         if are_first and len(terms):
             self._sort()
             return np.diff(self._starts)
-        return np.bincount(count_pairs(terms, np.repeat(np.arange(len(sizes)), sizes))[0])
+        return np.diff(sort_pairs(terms, sizes)[0])
 
     def count_terms(self, parts: int) -> int:
         """Return the number of terms in the first `parts` parts, counting repeated ones."""
@@ -148,23 +148,24 @@ class Postings:
 
     def _sort(self) -> None:
         """Sort all terms."""
-        of_parts = np.repeat(np.arange(len(self.starts)), self.get_sizes())
-        terms, parts, counts = count_pairs(self.terms.values, of_parts)
-        self._parts, self._counts = parts.astype(np.int32), counts.astype(np.int32)
-        self._starts = np.append(0, np.cumsum(np.bincount(terms)))
+        self._starts, self._parts, self._counts = sort_pairs(self.terms.values, self.get_sizes())
         self._sorted_terms, self._sorted_parts = len(self.terms), len(self.starts)
 
 
-def count_pairs(terms: Array, parts: Array) -> tuple[Array, Array, Array]:
-    """Return the distinct pairs of a term and a part, sorted, and how often each occurs. `parts` is sorted."""
-    shift = int(parts[-1]).bit_length() if len(parts) else 0
+def sort_pairs(terms: Array, sizes: Array) -> tuple[Array, Array, Array]:
+    """Return where each term starts in the other two arrays, the parts that contain each term, and how often they do.
+
+    `terms` has the terms of all parts, and `sizes` the number of terms of each part.
+    """
+    stop, shift = int(terms.max(initial=-1)) + 1, len(sizes).bit_length()
     # Smaller numbers are sorted faster.
-    kind = np.uint32 if int(terms.max(initial=0)).bit_length() + shift <= 32 else np.uint64
-    pairs: Array = np.left_shift(terms.astype(kind), kind(shift)) | parts.astype(kind)
+    kind = np.uint32 if stop.bit_length() + shift <= 32 else np.uint64
+    pairs: Array = np.left_shift(terms.astype(kind), kind(shift)) | np.repeat(np.arange(len(sizes), dtype=kind), sizes)
     pairs.sort()
     distinct, firsts = find_groups(pairs)
-    counts = np.diff(firsts, append=len(pairs))
-    return (distinct >> kind(shift)).astype(np.int64), distinct & kind((1 << shift) - 1), counts
+    starts = np.searchsorted(distinct, np.left_shift(np.arange(stop + 1, dtype=kind), kind(shift)))
+    parts: Array = distinct & kind((1 << shift) - 1)
+    return starts, parts.astype(np.int32), np.diff(firsts, append=len(pairs)).astype(np.int32)
 
 
 def find_groups(values: Array) -> tuple[Array, Array]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -347,9 +348,11 @@ def _count(data: bytes) -> int:
 def _unpack(columns: Sequence[bytes], dtype: DTypeLike) -> Array:
     """Return all numbers of columns that `_pack` made."""
     found: list[Array] = []
-    for width, run in groupby(columns, lambda data: _count(data) and data[0]):
-        if width:
-            found.append(np.frombuffer(b"".join([data[1:] for data in run]), f"<u{width}").astype(dtype))
+    for width, run in groupby([column for column in columns if len(column) > 1], itemgetter(0)):
+        numbers = [column[1:] for column in run]
+        if width not in _WIDTHS or any(len(each) % width for each in numbers):
+            raise ValueError("a column of the segment ends in the middle of a number")
+        found.append(np.frombuffer(b"".join(numbers), f"<u{width}").astype(dtype))
     return np.concatenate(found) if found else np.empty(0, dtype)
 
 
