@@ -338,6 +338,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     percent = round(100 * value, 1)
                     title = f"{name}, {way} at {budget}"
                     goals.append({"name": title, "value": percent, "goal": goal, "met": percent >= goal})
+                if way != "floor (BM25)":
+                    lost = round(100 * (found.found[BUDGETS.index(1_000)] - found.gated), 1)
+                    spent = round(100 * found.strangers, 1)
+                    for title, value, most in (("points lost by the gate", lost, 1.5), ("% for strangers", spent, 10)):
+                        goals.append(
+                            {"name": f"{name}, {way}, {title}", "value": value, "goal": most, "met": value <= most}
+                        )
             store.close()
         print()
     print(json.dumps({"bench": "recall", "goals": goals}))
