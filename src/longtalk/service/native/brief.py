@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from longtalk.conversation.brief import AsyncTalkBrief
-from longtalk.errors import InputError
+from longtalk.errors import InputError, NotFound
 from longtalk.memory.brief.lines import Line
 from longtalk.policies import Memory
 from longtalk.service.errors import not_found, quote
@@ -92,6 +92,8 @@ async def list_changes(call: ApiCall[BranchQuery, Nothing]) -> BriefHistory:
     """List what was added to the brief, removed and revoked, oldest change first."""
     try:
         found = await (await _open(call, call.query.branch)).changes()
+    except NotFound:
+        raise
     except InputError:
         found = []
     return BriefHistory(
@@ -150,6 +152,8 @@ async def _open(call: ApiCall[Any, Any], branch: str) -> AsyncTalkBrief:
 async def _read(call: ApiCall[Any, Any], branch: str) -> BriefObject:
     try:
         brief = await _open(call, branch)
+    except NotFound:
+        raise
     except InputError:
         return BriefObject(kept=False, lines=[], removed=[], fields=[], text="")
     return BriefObject(
