@@ -125,7 +125,13 @@ class PolicyReplay:
         for i, entry in enumerate(trace.entries):
             if i in answers:
                 self._record_answer(i, entry)
-            tokens = self._setup.estimated.count(entry.native) + self._cards.get(entry.native, 0)
+            tokens = self._setup.estimated.count(entry.native)
+            if i in answers and (card := self.calls[-1].card):
+                # The stored answer keeps its card, so later requests of the epoch send it too. Spaces after the JSON
+                # tell the answer from others with the same text.
+                entry = msgspec.structs.replace(entry, native=entry.native + b" " * (1 + len(self._cards)))
+                self._cards[entry.native] = card
+                tokens += card
             counted = msgspec.structs.replace(entry, tokens=tokens)
             self._transcript = self._transcript.append_to_turn(entry.turn, [counted])
             # Tool results that begin a new turn continue the exchange.
@@ -160,9 +166,6 @@ class PolicyReplay:
             begins=plan.epoch.start != self._epoch,
         )
         self.calls.append(call)
-        if call.card:
-            # The stored answer keeps its card, so later requests of the epoch send it too.
-            self._cards[answer.native] = call.card
         self._epoch = plan.epoch.start
         usage, digest = call.usage(setup.model), setup.trace.preamble.digest()
         anchor = Anchor(plan.epoch.start, setup.model.label, digest, context.counted, usage.input)
