@@ -59,10 +59,10 @@ ABILITIES = frozenset(
     )
 )
 GOALS = {
-    ("LoCoMo", "recall"): (74, 86, 90, 93),
-    ("BEAM", "recall"): (60, 78, 86, 90),
-    ("LoCoMo", "recall by meaning"): (77, 89, 93, 95),
-    ("BEAM", "recall by meaning"): (62, 80, 87, 91),
+    ("LoCoMo", "recall"): (77, 88, 92, 95),
+    ("BEAM", "recall"): (62, 82, 88, 92),
+    ("LoCoMo", "recall by meaning"): (80, 90, 94, 97),
+    ("BEAM", "recall by meaning"): (65, 84, 90, 94),
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import msgspec
 
 from longtalk.memory.recall.index import RecallIndex
-from longtalk.memory.recall.ranking import rank
+from longtalk.memory.recall.reranking import rank
 from longtalk.memory.terms import extract_terms, extract_terms_with_words
 
 

@@ -18,7 +18,8 @@ from longtalk.memory.recall.gain import choose_share
 from longtalk.memory.recall.index import Hit, RecallIndex, Unit
 from longtalk.memory.recall.parts import split_parts
 from longtalk.memory.recall.query import find_days, parse_query
-from longtalk.memory.recall.ranking import Ranking, rank
+from longtalk.memory.recall.ranking import Ranking
+from longtalk.memory.recall.reranking import rank
 from tests.memory.recall.plain_index import PlainIndex, PlainRanking
 from tests.support.properties import examples
 

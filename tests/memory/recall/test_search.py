@@ -20,7 +20,7 @@ from longtalk.memory.recall.gain import Allowance
 from longtalk.memory.recall.index import RecallIndex, Unit
 from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
 from longtalk.memory.recall.labels import read_card_labels
-from longtalk.memory.recall.ranking import rank
+from longtalk.memory.recall.reranking import rank
 from longtalk.memory.recall.search import Recall, Recalled, index_store, index_transcript, render_recalled
 from longtalk.memory.recall.units import to_unit
 from longtalk.stores.base import MAIN, Commit, Store

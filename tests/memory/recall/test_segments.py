@@ -21,7 +21,7 @@ from longtalk.memory.recall.columns import Column
 from longtalk.memory.recall.index import UNKNOWN, RecallIndex, Unit
 from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
 from longtalk.memory.recall.meaning import complete_norms
-from longtalk.memory.recall.ranking import rank
+from longtalk.memory.recall.reranking import rank
 from longtalk.memory.recall.search import Recall, index_store, list_new_segments
 from longtalk.memory.recall.segments import KIND, append_segments, decode_segment, encode_segment
 from longtalk.memory.recall.units import to_unit

@@ -62,6 +62,8 @@ class Hit(msgspec.Struct, frozen=True):
     score: float
     start: int
     stop: int
+    chance: float = 0.0
+    """The estimated chance that this is relevant to the query, from 0 to 1; 0 if it was not estimated."""
 
 
 class RankedHits(msgspec.Struct, frozen=True):

@@ -16,13 +16,13 @@ import numpy as np
 
 from longtalk.memory.recall.columns import Array, find_groups
 from longtalk.memory.recall.gain import Evidence, estimate_need
-from longtalk.memory.recall.index import Hit, RankedHits, RecallIndex
+from longtalk.memory.recall.index import RecallIndex
 from longtalk.memory.recall.meaning import find_nearness, find_related_terms
 from longtalk.memory.recall.parts import STANDING, TIMED
 from longtalk.memory.recall.query import EPOCH, get_year, parse_query
 from longtalk.memory.terms import split_words, stem
 
-__all__ = ["Ranking", "rank"]
+__all__ = ["Ranking"]
 
 _MAX_RANKED = 2_000  # parts to rank, even if more match
 _MAX_TERMS_PER_END = 24  # of a long message, this many terms from the beginning and from the end are used
@@ -72,7 +72,11 @@ class Ranking:
         """For each unit, the score for good matches in its topic; the same for `sessions` and `days`."""
         self.sessions: Array = np.zeros(self.units)
         self.days: Array = np.zeros(self.units)
+        self.covered, self.term_counts, self.rarest = (np.zeros(self.parts) for _ in range(3))
+        """For each part, the weight of the query's terms that it contains, their number, and the highest weight."""
+        self.has_assistant = bool(self._is_assistant.any())
         self.named, query_terms = self._split_names()
+        self.query_terms = len(query_terms)
         numbers = [index.vocabulary.numbers.get(term, -1) for term in query_terms]
         words = [self.query.words[term] for term in query_terms]
         related = find_related_terms(index, words, self.weights.min_similarity)
@@ -143,7 +147,12 @@ class Ranking:
             variants = {each: self.weights.misspelled * nearness for each, nearness in similar}
         for each, nearness in related:
             variants.setdefault(each, self.weights.related * nearness)
-        self._add_scores(self.words, variants)
+        matching = self._add_scores(self.words, variants)
+        if len(matching):
+            rarity = float(self.index.compute_rarities(np.array(list(variants), np.int64)).max())
+            self.covered[matching] += rarity
+            self.term_counts[matching] += 1
+            self.rarest[matching] = np.maximum(self.rarest[matching], rarity)
 
     def _weigh_terms(self, numbers: list[int]) -> float:
         """Return the weight of the query. A term that is not in the index gets the highest weight."""
@@ -151,8 +160,10 @@ class Ranking:
         unknown = (len(numbers) - len(known)) * math.log(2 + 2 * self.index.parts)
         return unknown + float(self.index.compute_rarities(known).sum())
 
-    def _add_scores(self, scores: TermScores, variants: dict[int, float]) -> None:
-        """Add the scores for one term. `variants` maps the numbers of matching terms to their weights.
+    def _add_scores(self, scores: TermScores, variants: dict[int, float]) -> Array:
+        """Add the scores for one term, and return the parts that match it.
+
+        `variants` maps the numbers of matching terms to their weights.
 
         Each part gets the better of two scores: its own best match, or the best that a neighbour lends.
         """
@@ -171,12 +182,13 @@ class Ranking:
         matching = np.flatnonzero(own > 0)
         if len(matching):
             values = own[matching]
-            lent = self._lend(self._find_best_by_unit(matching, values))
+            lent = self._lend(self.find_best_by_unit(matching, values))
             scores.borrowed += lent
             scores.own[matching] += np.maximum(0.0, values - lent[self._part_units[matching]])
             scores.matches[matching] = True
+        return matching
 
-    def _find_best_by_unit(self, parts: Array, values: Array) -> Array:
+    def find_best_by_unit(self, parts: Array, values: Array) -> Array:
         """Return the best value of each unit, 0 for a unit without one. `parts` is sorted."""
         best: Array = np.zeros(self.units)
         units, firsts = find_groups(self._part_units[parts])
@@ -284,7 +296,7 @@ class Ranking:
             scores = np.where(is_named, scores * weights.speaker, scores)
         if self.query.asks_when:
             scores = np.where(traits & TIMED, scores * weights.time, scores)
-        if self._is_assistant.any():
+        if self.has_assistant:
             scores = np.where(traits & STANDING, scores * weights.standing, scores)
         sizes = index.part_stops.values[parts] - index.part_starts.values[parts]
         return parts, scores / (weights.base_length + sizes) ** weights.brevity
@@ -303,7 +315,7 @@ class Ranking:
         near = find_nearness(self.index, self.query_words, _MAX_NEAREST)
         matching = np.flatnonzero(near > 0)
         if len(matching):
-            lent = self._lend(self._find_best_by_unit(matching, near[matching]))
+            lent = self._lend(self.find_best_by_unit(matching, near[matching]))
             first_parts = self._first_parts[self._has_one_part]
             near[first_parts] = np.maximum(near[first_parts], lent[self._has_one_part])
         total += self.weights.meaning * near * self.role_weights[self._part_units]
@@ -338,23 +350,6 @@ class Ranking:
         positions = self.index.positions.values[self._part_units[parts[order]]].tolist()
         ranked = zip(positions, scores[order].tolist(), strict=True)
         return next((score for position, score in ranked if position not in exclude), 0.0)
-
-
-def rank(index: RecallIndex, query: str, *, now: int = 0, exclude: Container[int] = ()) -> RankedHits:
-    """Return the hits for a query, best first, without messages at the positions in `exclude`.
-
-    `now` is the time of the query in seconds.
-    """
-    if not len(index.postings.terms):
-        return RankedHits((), 0.0)
-    ranking = Ranking(index, query, now)
-    parts, scores = ranking.compute_final_scores()
-    positions = index.positions.values[index.part_units.values[parts]]
-    starts, stops = index.part_starts.values[parts], index.part_stops.values[parts]
-    order = np.lexsort((starts, positions, -scores))
-    columns = (each[order].tolist() for each in (positions, scores, starts, stops))
-    hits = tuple([Hit(*each) for each in zip(*columns, strict=True) if each[0] not in exclude])
-    return RankedHits(hits, ranking.estimate_need(exclude), ranking.query.is_question)
 
 
 def _shift(offset: int) -> tuple[slice, slice]:

@@ -22,7 +22,7 @@ from longtalk.memory.recall.gain import Allowance, limit_recall
 from longtalk.memory.recall.index import Hit, RankedHits, RecallIndex, Unit
 from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
 from longtalk.memory.recall.protocol import Matches, SearchableStore, SearchTerm
-from longtalk.memory.recall.ranking import rank
+from longtalk.memory.recall.reranking import rank
 from longtalk.memory.recall.scan import TranscriptScan
 from longtalk.memory.recall.segments import KIND as SEGMENT
 from longtalk.memory.recall.units import escape_tags, to_unit
