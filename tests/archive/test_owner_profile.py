@@ -133,6 +133,14 @@ async def test_a_line_can_be_edited_and_is_gone_with_its_source(store: Store) ->
     assert "cellist" not in json.dumps(info.meta)
 
 
+async def test_an_edited_line_is_returned_as_it_is_stored(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = AsyncArchive(store, owner="ada").profile()
+    line = await profile.add("prefers", "short answers")
+    monkeypatch.setattr(f"{type(profile).__module__}.now", lambda: line.at + 1)
+    edited = await profile.replace(line.id, "long answers")
+    assert (edited.seen, [edited]) == (line.at + 1, await profile.lines())
+
+
 async def test_the_app_writes_edits_and_revokes_lines_of_its_own(store: Store) -> None:
     profile = AsyncArchive(store, owner="ada").profile()
     line = await profile.add("prefers", "short  answers")

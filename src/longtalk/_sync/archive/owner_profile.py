@@ -74,7 +74,9 @@ class OwnerProfile:
             return _replace(record, lines=tuple(own))
 
         self._change(change)
-        return _replace(found, text=said, is_edited=bool(found.sources))
+        if found.sources:
+            return _replace(found, text=said, is_edited=True)
+        return _replace(found, text=said, seen=at)
 
     def revoke(self, line: str) -> ProfileLine:
         """Remove a line for good, given by its id, and return it: only the app can add it again."""
