@@ -1,22 +1,42 @@
-"""Commands that change conversations or check the service report in JSON, too."""
+"""Every command that prints a result prints it as JSON, too."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from longtalk import Conversation
+from longtalk import Conversation, Memory
 from longtalk.cli.service_flags import commands
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import longtalk, store_at
 
+WITHOUT_JSON = {
+    "chat": "people talk in it; `ask --json` is for programs",
+    "completion": "prints a script",
+    "demo": "plays scenes for people",
+    "export": "prints conversations in a format that -f chooses",
+    "serve": "runs until it is stopped; `doctor --json` checks the same",
+}
+"""The commands that print no result, and why."""
 
-def report(*arguments: str) -> Any:
-    done = CliRunner().invoke(commands, [*arguments, "--json"])
+
+def list_commands(group: click.Group, *names: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield the commands of a group and of the groups in it, each with its names."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from list_commands(command, *names, name)
+        else:
+            yield " ".join((*names, name)), command
+
+
+def report(*arguments: str, said: str | None = None) -> Any:
+    done = CliRunner().invoke(commands, [*arguments, "--json"], input=said)
     assert (done.exit_code, done.stderr) == (0, ""), done.exception
     return json.loads(done.stdout)
 
@@ -31,6 +51,20 @@ def filled(tmp_path: Path) -> tuple[str, str]:
     entry = made.history()[0].id
     held.close()
     return path, entry
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder with the settings and the stored keys, which there are not yet."""
+    monkeypatch.setenv("LONGTALK_SETTINGS", str(tmp_path / "config" / "settings.toml"))
+    return tmp_path / "config"
+
+
+def test_each_command_that_prints_a_result_has_the_option() -> None:
+    without = {
+        name for name, command in list_commands(commands) if all("--json" not in each.opts for each in command.params)
+    }
+    assert without == set(WITHOUT_JSON)
 
 
 def test_a_new_title_is_reported(filled: tuple[str, str]) -> None:
@@ -61,6 +95,72 @@ def test_a_new_access_key_is_reported(environment: dict[str, str]) -> None:
     listed = json.loads(longtalk("keys", "list", "--json", environment=environment).stdout)
     assert made.pop("key")
     assert (made, made["owner"]) == (listed, "ada")
+
+
+def test_a_revoked_access_key_is_reported(filled: tuple[str, str]) -> None:
+    made = report("keys", "add", "laptop", "--store", filled[0])
+    assert report("keys", "revoke", made["id"], "--store", filled[0]) == {"id": made["id"]}
+
+
+def test_changed_lines_of_a_brief_are_reported_as_they_are_shown(tmp_path: Path) -> None:
+    path = str(tmp_path / "talks.db")
+    held = store_at(path)
+    Conversation("bows", model=Scripted(says("Lightly.")), store=held, policy=Memory()).send("How?")
+    held.close()
+    added = report("brief", "add", "bows", "facts", "Ada", "plays.", "--store", path)
+    assert added == report("brief", "show", "bows", "--store", path)
+    edited = report("brief", "edit", "bows", added["id"], "Ada rests.", "--store", path)
+    assert (edited, edited["text"]) == (report("brief", "show", "bows", "--store", path), "Ada rests.")
+    assert report("brief", "revoke", "bows", edited["id"], "--store", path) == {"id": edited["id"]}
+
+
+def test_changed_lines_of_a_profile_are_reported_as_they_are_listed(tmp_path: Path) -> None:
+    path = str(tmp_path / "talks.db")
+    added = report("profile", "add", "preferences", "Short answers", "--store", path)
+    assert added == report("profile", "list", "--store", path)
+    edited = report("profile", "edit", added["id"], "Long answers", "--store", path)
+    assert (edited, edited["text"]) == (report("profile", "list", "--store", path), "Long answers")
+    assert report("profile", "revoke", added["id"], "--store", path) == {"id": added["id"]}
+
+
+def test_a_private_conversation_is_reported(filled: tuple[str, str]) -> None:
+    for more, private in (([], False), (["--on"], True), ([], True)):
+        found = report("profile", "private", "bows", *more, "--store", filled[0])
+        assert found == {"conversation": "bows", "private": private}
+
+
+def test_a_migrated_and_a_copied_store_are_reported(filled: tuple[str, str], tmp_path: Path) -> None:
+    path, copy = filled[0], str(tmp_path / "copy.db")
+    assert report("migrate", "--store", path) == {"store": path}
+    assert report("backup", copy, "--store", path) == {"store": path, "backup": copy}
+
+
+def test_a_changed_setting_is_reported_with_the_value_in_force(files: Path) -> None:
+    port = {"name": "port", "value": 9000}
+    assert report("config", "set", "port", "9000") == {**port, "file": str(files / "settings.toml")}
+    assert report("config", "show", "port") == report("config", "get", "port") == port
+    assert report("config", "show")["port"] == 9000
+    assert report("config", "set", "port")["value"] == 8086
+
+
+def test_the_default_model_is_reported_as_a_setting(files: Path) -> None:
+    model = {"name": "default_model", "value": "ollama:x"}
+    assert report("models", "default", "ollama:x") == {**model, "file": str(files / "settings.toml")}
+    assert report("models", "default") == model
+
+
+def test_an_alias_is_reported_as_it_is_listed(files: Path) -> None:
+    made = report("config", "alias", "tutor", "ollama:x", "-s", "Teach.")
+    assert made.pop("file") == str(files / "settings.toml")
+    assert made == report("config", "alias")
+    assert (made["name"], made["model"], made["system"]) == ("tutor", "ollama:x", "Teach.")
+    assert report("config", "alias", "tutor")["model"] is None
+
+
+def test_a_stored_key_of_a_provider_is_reported_without_the_key(files: Path) -> None:
+    for said, stored in (("sk-1", True), ("", False), ("", False)):
+        found = report("config", "set-key", "anthropic", said=f"{said}\n")
+        assert found == {"provider": "anthropic", "stored": stored, "file": str(files / "credentials.toml")}
 
 
 def test_findings_of_the_doctor_have_level_subject_and_text(environment: dict[str, str]) -> None:

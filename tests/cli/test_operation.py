@@ -118,7 +118,7 @@ def talk(path: str) -> None:
 def test_a_backup_has_conversations_and_keys_and_only_the_user_can_read_it(tmp_path: Path, name: str) -> None:
     source, copy = f"{tmp_path}/{name}", f"{tmp_path}/copy-{name}"
     talk(source)
-    back_up(to=copy, settings=None, store=source)
+    back_up(to=copy, as_json=False, settings=None, store=source)
     store = open_store(copy, make=False)
     assert [each.text for each in Archive(store).history("c")] == ["Hello.", "Hi."]
     assert store.verify("", "c") == []
@@ -144,7 +144,7 @@ def test_a_backup_during_turns_is_a_moment_of_the_store(tmp_path: Path) -> None:
     thread = threading.Thread(target=go_on)
     thread.start()
     assert begun.wait(30)
-    back_up(to=str(tmp_path / "copy.db"), settings=None, store=path)
+    back_up(to=str(tmp_path / "copy.db"), as_json=False, settings=None, store=path)
     thread.join()
     store.close()
     copy = open_store(str(tmp_path / "copy.db"), make=False)
@@ -159,7 +159,7 @@ def test_a_backup_never_overwrites(tmp_path: Path) -> None:
     talk(str(tmp_path / "t.db"))
     (tmp_path / "copy.db").write_text("precious")
     with pytest.raises(InputError, match="exists already"):
-        back_up(to=str(tmp_path / "copy.db"), settings=None, store=str(tmp_path / "t.db"))
+        back_up(to=str(tmp_path / "copy.db"), as_json=False, settings=None, store=str(tmp_path / "t.db"))
     assert (tmp_path / "copy.db").read_text() == "precious"
 
 
@@ -168,7 +168,7 @@ def test_a_backup_never_overwrites(tmp_path: Path) -> None:
 )
 def test_servers_are_backed_up_by_their_own_tools(address: str, tool: str) -> None:
     with pytest.raises(InputError, match=tool) as caught:
-        back_up(to="x", settings=None, store=address)
+        back_up(to="x", as_json=False, settings=None, store=address)
     assert "secret" not in str(caught.value)
 
 
@@ -176,14 +176,14 @@ def test_migrating_creates_what_is_missing_and_can_be_repeated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):
-        migrate(settings=None, store=str(tmp_path / "t.db"))
+        migrate(as_json=False, settings=None, store=str(tmp_path / "t.db"))
     assert capsys.readouterr().err.count("is up to date") == 2
 
 
 @pytest.mark.parametrize("address", ["redis://127.0.0.1:1", "postgresql://127.0.0.1:1/x"])
 def test_a_server_that_can_not_be_reached_is_not_up_to_date(address: str) -> None:
     with pytest.raises(StoreError, match=r"127\.0\.0\.1:1"):
-        migrate(settings=None, store=address)
+        migrate(as_json=False, settings=None, store=address)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from longtalk._util.private_files import make_private_folder
-from longtalk.cli.output import print_note
+from longtalk.cli.output import print_note, print_result
 from longtalk.errors import CorruptStore, InputError
 from longtalk.service.settings import load_settings
 from longtalk.service.storage.factory import FILE, open_storage
@@ -22,7 +22,7 @@ _TOOLS = {
 }
 
 
-def back_up(*, to: str, settings: str | None, store: str | None) -> None:
+def back_up(*, to: str, as_json: bool, settings: str | None, store: str | None) -> None:
     """Copy the store to a new file or folder, whatever programs do with it meanwhile."""
     name = _find_name(settings, store)
     target = Path(to)
@@ -41,10 +41,10 @@ def back_up(*, to: str, settings: str | None, store: str | None) -> None:
             _copy_folder(opened._folder, target)
     finally:
         opened.close()
-    print_note(f"Copied {name} to {to}.")
+    print_result({"store": name, "backup": to}, f"Copied {name} to {to}.", as_json=as_json, show=print_note)
 
 
-def migrate(*, settings: str | None, store: str | None) -> None:
+def migrate(*, as_json: bool, settings: str | None, store: str | None) -> None:
     """Bring the store and the tables of the service to the version of this program."""
     name = _find_name(settings, store)
     # Opening migrates, under a lock.
@@ -55,7 +55,8 @@ def migrate(*, settings: str | None, store: str | None) -> None:
         opened.info("", "health")
     finally:
         opened.close()
-    print_note(f"{hide_credentials(name)} is up to date.")
+    shown = hide_credentials(name)
+    print_result({"store": shown}, f"{shown} is up to date.", as_json=as_json, show=print_note)
 
 
 def _find_name(settings: str | None, store: str | None) -> str:

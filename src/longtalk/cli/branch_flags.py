@@ -153,6 +153,7 @@ def brief_show(**options: Any) -> None:
 @click.argument("field")
 @click.argument("text", nargs=-1, required=True, metavar="TEXT…")
 @_BRANCH
+@AS_JSON
 @store_options
 def brief_add(text: tuple[str, ...], **options: Any) -> None:
     """Add a line to a field of the brief.
@@ -170,6 +171,7 @@ def brief_add(text: tuple[str, ...], **options: Any) -> None:
 @click.argument("line")
 @click.argument("text", nargs=-1, required=True, metavar="TEXT…")
 @_BRANCH
+@AS_JSON
 @store_options
 def brief_edit(text: tuple[str, ...], **options: Any) -> None:
     """Replace the text of a line, given by its id.
@@ -188,6 +190,7 @@ def brief_edit(text: tuple[str, ...], **options: Any) -> None:
 @_ID
 @click.argument("line")
 @_BRANCH
+@AS_JSON
 @store_options
 def brief_revoke(**options: Any) -> None:
     """Remove a line for good, given by its id.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from longtalk._sync.archive.archive import Archive
 from longtalk._sync.branches.branch import Branch
 from longtalk._sync.branches.operations import fork_branch, rewind_branch
-from longtalk.cli.output import escape_line, format_time, print_json, print_text
+from longtalk.cli.output import escape_line, format_time, print_json, print_result
 from longtalk.cli.store import choose_branch, find_conversation, find_or_latest, open_archive
 from longtalk.cli.tables import Column, print_table
 from longtalk.errors import InputError, NotFound
@@ -27,10 +27,8 @@ def rename(*, store: str | None, owner: str, id: str, title: str, as_json: bool)
     with open_archive(store, owner) as archive:
         summary = find_conversation(archive, id)
         archive.set_metadata(id, {**summary.meta, "title": title})
-        if as_json:
-            print_json({"conversation": id, "title": title})
-            return
-        print_text(f"{escape_line(id)} is now called {escape_line(title)!r}")
+        text = f"{escape_line(id)} is now called {escape_line(title)!r}"
+        print_result({"conversation": id, "title": title}, text, as_json=as_json)
 
 
 def list_branches(*, store: str | None, owner: str, id: str | None, as_json: bool) -> None:  # noqa: A002
@@ -97,10 +95,7 @@ def rewind(
 
 
 def _print_branch(id: str, branch: str, *, as_json: bool) -> None:  # noqa: A002
-    if as_json:
-        print_json({"conversation": id, "branch": branch})
-    else:
-        print_text(escape_line(branch))
+    print_result({"conversation": id, "branch": branch}, escape_line(branch), as_json=as_json)
 
 
 def _open_branch(archive: Archive, id: str, branch: str | None) -> Branch:  # noqa: A002

@@ -292,7 +292,7 @@ def models(words: tuple[str, ...], **options: Any) -> None:
     if words[:1] == ("default",) and len(words) < 3:
         from longtalk.cli.config import choose_default_model
 
-        choose_default_model(words[1] if len(words) == 2 else "")
+        choose_default_model(words[1] if len(words) == 2 else "", as_json=options["as_json"])
         return
     # "list" as users of llm write it.
     run(words=words[1:] if words[:1] == ("list",) else words, **options)

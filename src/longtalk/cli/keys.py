@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from longtalk.cli.output import format_time, pluralize, print_json, print_note, print_text
+from longtalk.cli.output import format_time, pluralize, print_json, print_note, print_result
 from longtalk.cli.tables import Column, print_table
 from longtalk.errors import NotFound
 from longtalk.service.access import AccessKey, AccessKeys
@@ -59,11 +59,9 @@ def add(
     expires = None if days is None else now() + days * _DAY
     with open_keys(settings, store) as keys:
         secret, key = keys.add(name, owner, act_as=act_as, models=models, routes=routes, expires=expires)
-    if as_json:
-        print_json({"key": secret, **_describe(key)})
-        return
-    print_text(secret)
-    print_note(f"This key is not shown again. To revoke it: longtalk keys revoke {key.id}")
+    print_result({"key": secret, **_describe(key)}, secret, as_json=as_json)
+    if not as_json:
+        print_note(f"This key is not shown again. To revoke it: longtalk keys revoke {key.id}")
 
 
 def list_keys(*, as_json: bool, settings: str | None, store: str | None) -> None:
@@ -92,9 +90,9 @@ def _describe(key: AccessKey) -> dict[str, Any]:
     return {name: value for name, value in msgspec.to_builtins(key).items() if name != "digest"}
 
 
-def revoke(*, id: str, settings: str | None, store: str | None) -> None:  # noqa: A002
+def revoke(*, id: str, as_json: bool, settings: str | None, store: str | None) -> None:  # noqa: A002
     """Delete a key."""
     with open_keys(settings, store) as keys:
         if not keys.revoke(id):
             raise NotFound(f"There is no access key {id!r}. `longtalk keys list` shows all.")
-    print_note(f"Revoked {id}.")
+    print_result({"id": id}, f"Revoked {id}.", as_json=as_json, show=print_note)

@@ -13,6 +13,7 @@ import shutil
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from typing import Any, TextIO
 
 _LATEST = 250_000_000_000_000
@@ -97,6 +98,14 @@ def print_json(value: Any, **natives: bytes) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(_escape_for(sys.stdout, line + "}\n").encode("utf-8", "backslashreplace"))
     sys.stdout.buffer.flush()
+
+
+def print_result(result: dict[str, Any], text: str, *, as_json: bool, show: Callable[[str], None] = print_text) -> None:
+    """Print what a command did: with `as_json` the object `result`, else the text, by `print_text` or `print_note`."""
+    if as_json:
+        print_json(result)
+    else:
+        show(text)
 
 
 def escape_line(text: str) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from longtalk._sync.archive.archive import Archive
 from longtalk._sync.archive.owner_profile import OwnerProfile
-from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_text
+from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_result
 from longtalk.cli.store import find_conversation, open_archive, store_exists
 from longtalk.cli.tables import Column, print_table
 from longtalk.errors import InputError
@@ -42,33 +42,35 @@ def print_lines(lines: Sequence[ProfileLine], *, as_json: bool) -> None:
         print_note("The profile is empty.")
 
 
-def add(*, field: str, text: str, store: str | None, owner: str) -> None:
+def add(*, field: str, text: str, as_json: bool, store: str | None, owner: str) -> None:
     """Add a line to a field, and print it."""
     with open_archive(store, owner, make=not store_exists(store)) as archive:
-        _print(_open(archive).add(field, text))
+        _print(_open(archive).add(field, text), as_json=as_json)
 
 
-def edit(*, line: str, text: str, store: str | None, owner: str) -> None:
+def edit(*, line: str, text: str, as_json: bool, store: str | None, owner: str) -> None:
     """Replace the text of a line, and print it."""
     with open_archive(store, owner) as archive:
-        _print(_find(archive.profile(), line).replace(line, text))
+        _print(_find(archive.profile(), line).replace(line, text), as_json=as_json)
 
 
-def revoke(*, line: str, store: str | None, owner: str) -> None:
+def revoke(*, line: str, as_json: bool, store: str | None, owner: str) -> None:
     """Remove a line for good."""
     with open_archive(store, owner) as archive:
         _find(archive.profile(), line).revoke(line)
-        print_text(f"revoked {escape_line(line)}")
+        print_result({"id": line}, f"revoked {escape_line(line)}", as_json=as_json)
 
 
-def private(*, id: str, private: bool | None, store: str | None, owner: str) -> None:  # noqa: A002
+def private(*, id: str, private: bool | None, as_json: bool, store: str | None, owner: str) -> None:  # noqa: A002
     """Print whether a conversation is private, after changing that unless `private` is None."""
     with open_archive(store, owner, make=bool(private) and not store_exists(store)) as archive:
         if not private:
             id = find_conversation(archive, id).id  # noqa: A001
         if private is not None:
             archive.set_private(id, private, create=private)
-        print_text("private" if archive.private(id) else "not private")
+        found = archive.private(id)
+        text = "private" if found else "not private"
+        print_result({"conversation": id, "private": found}, text, as_json=as_json)
 
 
 def _open(archive: Archive) -> OwnerProfile:
@@ -92,5 +94,5 @@ def _make_row(line: ProfileLine) -> tuple[str, ...]:
     return line.id, source + more, format_time(line.at), line.field, line.text
 
 
-def _print(line: ProfileLine) -> None:
-    print_text(f"{line.id}\t{escape_line(line.text)}")
+def _print(line: ProfileLine, *, as_json: bool) -> None:
+    print_result(msgspec.to_builtins(line), f"{line.id}\t{escape_line(line.text)}", as_json=as_json)

@@ -8,7 +8,7 @@ import click
 
 from longtalk.cli.command_flags import commands as commands
 from longtalk.cli.completion import complete_ids
-from longtalk.cli.shared_options import store_options, table_options
+from longtalk.cli.shared_options import AS_JSON, store_options, table_options
 
 
 @commands.group()
@@ -44,6 +44,7 @@ def profile_list(**options: Any) -> None:
 @profile.command(name="add")
 @click.argument("field")
 @click.argument("text", nargs=-1, required=True, metavar="TEXT…")
+@AS_JSON
 @store_options
 def profile_add(text: tuple[str, ...], **options: Any) -> None:
     """Add a line to a field of the profile: about_user or preferences.
@@ -61,6 +62,7 @@ def profile_add(text: tuple[str, ...], **options: Any) -> None:
 @profile.command(name="edit")
 @click.argument("line")
 @click.argument("text", nargs=-1, required=True, metavar="TEXT…")
+@AS_JSON
 @store_options
 def profile_edit(text: tuple[str, ...], **options: Any) -> None:
     """Replace the text of a line, given by its id.
@@ -77,6 +79,7 @@ def profile_edit(text: tuple[str, ...], **options: Any) -> None:
 
 @profile.command(name="revoke")
 @click.argument("line")
+@AS_JSON
 @store_options
 def profile_revoke(**options: Any) -> None:
     """Remove a line for good, given by its id.
@@ -94,6 +97,7 @@ def profile_revoke(**options: Any) -> None:
 @profile.command(name="private")
 @click.argument("id", shell_complete=complete_ids)
 @click.option("--on/--off", "private", default=None, help="Make the conversation private, or end that.")
+@AS_JSON
 @store_options
 def profile_private(**options: Any) -> None:
     """Say whether a conversation is private, or change that.

@@ -9,7 +9,7 @@ import msgspec
 
 from longtalk._sync.archive.archive import Archive
 from longtalk.cli.list import find_title
-from longtalk.cli.output import escape, escape_line, pluralize, print_json, print_note, print_text, shorten
+from longtalk.cli.output import escape, escape_line, pluralize, print_note, print_result, shorten
 from longtalk.cli.store import find_conversation, open_archive
 from longtalk.errors import InputError
 from longtalk.stores.base import DeletionReceipt
@@ -24,10 +24,7 @@ def delete(*, store: str | None, owner: str, ids: Sequence[str], yes: bool, as_j
         _confirm("".join(f"{each}\n" for each in descriptions) + "Delete permanently?", yes=yes)
         for each in ids:
             receipt = archive.delete(each)
-            if as_json:
-                print_json(msgspec.to_builtins(receipt))
-            else:
-                print_text(_format_receipt(receipt))
+            print_result(msgspec.to_builtins(receipt), _format_receipt(receipt), as_json=as_json)
 
 
 def redact(*, store: str | None, owner: str, id: str, entry: str, yes: bool, as_json: bool) -> None:  # noqa: A002
@@ -43,10 +40,8 @@ def redact(*, store: str | None, owner: str, id: str, entry: str, yes: bool, as_
         content = f"{escape_line(found.role)}: {escape_line(shorten(found.text, 200))}"
         _confirm(f"{content}\nRemove this permanently?", yes=yes)
         archive.redact(id, entry)
-        if as_json:
-            print_json({"conversation": id, "entry": entry})
-            return
-        print_text(f"redacted {escape_line(entry)} in {escape_line(id)}")
+        text = f"redacted {escape_line(entry)} in {escape_line(id)}"
+        print_result({"conversation": id, "entry": entry}, text, as_json=as_json)
 
 
 def _describe(archive: Archive, id: str) -> str:  # noqa: A002

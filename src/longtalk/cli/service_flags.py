@@ -97,6 +97,7 @@ def keys_list(**options: Any) -> None:
 
 @keys.command(name="revoke")
 @click.argument("id")
+@AS_JSON
 @_SETTINGS
 @_STORE
 def keys_revoke(**options: Any) -> None:
@@ -125,7 +126,8 @@ def config() -> None:
 @config.command(name="set-key")
 @click.argument("provider")
 @click.argument("key", required=False, metavar="")
-def config_set_key(provider: str, key: str | None) -> None:
+@AS_JSON
+def config_set_key(provider: str, key: str | None, as_json: bool) -> None:
     """Store the API key of a PROVIDER, in a file that only you can read. It is read from standard input.
 
     An empty key removes the stored one.
@@ -140,13 +142,14 @@ def config_set_key(provider: str, key: str | None) -> None:
             f"The key is not taken from the command line, where others could see it: run `longtalk config set-key "
             f"{provider}`, which asks for it, or pipe it in."
         )
-    set_key(provider)
+    set_key(provider, as_json=as_json)
 
 
 @config.command(name="set")
 @click.argument("name")
 @click.argument("value", default="")
-def config_set(name: str, value: str) -> None:
+@AS_JSON
+def config_set(name: str, value: str, as_json: bool) -> None:
     """Store the setting NAME for all commands and the service. Without a VALUE, remove it.
 
     \b
@@ -155,7 +158,7 @@ def config_set(name: str, value: str) -> None:
     """
     from longtalk.cli.config import set_value
 
-    set_value(name, value)
+    set_value(name, value, as_json=as_json)
 
 
 @config.command(name="alias")
@@ -164,6 +167,7 @@ def config_set(name: str, value: str) -> None:
 @click.option("-p", "--policy", default="", metavar="POLICY", help="What to send, written as in Python.")
 @click.option("-s", "--system", default="", help="System text.")
 @click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
+@AS_JSON
 def config_alias(**options: Any) -> None:
     """Give a MODEL a NAME of its own, for `-m` and for clients of the service.
 
@@ -178,15 +182,16 @@ def config_alias(**options: Any) -> None:
     from longtalk.cli.config import alias, list_aliases
 
     if options["name"] is None:
-        list_aliases()
+        list_aliases(as_json=options["as_json"])
     else:
         alias(**options)
 
 
 @config.command(name="show")
 @click.argument("name", required=False)
+@AS_JSON
 @_SETTINGS
-def config_show(name: str | None, settings: str | None) -> None:
+def config_show(**options: Any) -> None:
     """Print the settings as JSON, and where they come from. API keys are not printed.
 
     With a NAME, print the value of this setting alone.
@@ -197,13 +202,14 @@ def config_show(name: str | None, settings: str | None) -> None:
     """
     from longtalk.cli.config import show
 
-    show(settings, name)
+    show(**options)
 
 
 @config.command(name="get", hidden=True)
 @click.argument("name")
+@AS_JSON
 @_SETTINGS
-def config_get(name: str, settings: str | None) -> None:
+def config_get(**options: Any) -> None:
     """Print the value of one setting, as `longtalk config show NAME` does.
 
     \b
@@ -211,13 +217,13 @@ def config_get(name: str, settings: str | None) -> None:
     """
     from longtalk.cli.config import show
 
-    show(settings, name)
+    show(**options)
 
 
 @commands.command()
+@AS_JSON
 @_SETTINGS
 @_STORE
-@AS_JSON
 def doctor(**options: Any) -> None:
     """Check the settings, the store, the clock and the models.
 
@@ -235,6 +241,7 @@ def doctor(**options: Any) -> None:
 
 
 @commands.command()
+@AS_JSON
 @_SETTINGS
 @_STORE
 def migrate(**options: Any) -> None:
@@ -253,6 +260,7 @@ def migrate(**options: Any) -> None:
 
 @commands.command()
 @click.argument("to")
+@AS_JSON
 @_SETTINGS
 @_STORE
 def backup(**options: Any) -> None:

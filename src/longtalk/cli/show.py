@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -13,6 +14,7 @@ from longtalk.cli.output import escape_line, format_time, print_json, print_note
 from longtalk.cli.store import choose_branch, find_or_latest, open_archive
 from longtalk.cli.tables import Column, print_table
 from longtalk.errors import InputError
+from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.record import BriefRecord, read_brief_record, read_brief_record_at
 from longtalk.memory.recall.topics import find_topics
 from longtalk.stores.base import ConversationInfo
@@ -117,12 +119,17 @@ def print_history(entries: Sequence[HistoryEntry]) -> None:
             print_text("\n".join(f"    {line}".rstrip(" ") for line in part.strip("\r\n").split("\n")))
 
 
+def describe_line(line: Line) -> dict[str, Any]:
+    """Return a line of a brief as `--json` prints it."""
+    return {name: getattr(line, name) for name in ("id", "field", "text", "entry", "at", "seen")}
+
+
 def _print_brief(record: BriefRecord, *, as_json: bool) -> None:
     """Print the lines of a brief, each with the entry that it came from."""
     lines = record.content.lines
     if as_json:
         for line in lines:
-            print_json({name: getattr(line, name) for name in ("id", "field", "text", "entry", "at", "seen")})
+            print_json(describe_line(line))
     elif lines:
         rows = ((line.id, line.entry or "app", format_time(line.at), line.field, line.text) for line in lines)
         print_table(_BRIEF, rows)
