@@ -17,6 +17,7 @@ from longtalk.policies.base import fingerprint_policy
 from longtalk.policies.encoding import decode_policy, encode_policy
 from longtalk.policies.notation import format_policy, parse_policy
 from longtalk.stores.base import Store
+from longtalk.stores.in_memory import InMemory
 from longtalk.testing import AsyncScripted, says
 from tests.support.card_model import AsyncCardModel, asks_for_card, list_texts, make_answer
 
@@ -365,3 +366,20 @@ def test_the_policy_says_what_it_keeps_and_nothing_else() -> None:
         Profile(budget=0)
     with pytest.raises(InputError, match="schema"):
         Profile(schema="x")  # type: ignore[arg-type]
+
+
+async def test_a_copy_undoes_no_revocation_in_the_target_store(store: Store) -> None:
+    target = InMemory()
+    source, copied = AsyncArchive(store, owner="ada"), AsyncArchive(target, owner="ada")
+    line = await source.profile().add("preferences", "short answers")
+    await source.copy_to(target)
+    await copied.profile().revoke(line.id)
+    [outcome] = (await source.copy_to(target)).conversations
+    assert outcome.how == "left"
+    assert "make them in both stores" in outcome.why
+    assert await copied.profile().lines() == []
+    await source.profile().revoke(line.id)
+    await source.profile().add("preferences", "long answers")
+    [outcome] = (await source.copy_to(target)).conversations
+    assert outcome.how == "grown"
+    assert [each.text for each in await copied.profile().lines()] == ["long answers"]

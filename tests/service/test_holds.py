@@ -98,6 +98,31 @@ def test_a_renewal_that_is_under_way_at_the_end_leaves_nothing() -> None:
     assert read(storage) is None
 
 
+def test_a_hold_that_is_released_while_its_renewal_is_stored_leaves_nothing() -> None:
+    stored, go = threading.Event(), threading.Event()
+
+    class Slow(InMemoryStorage):
+        def put(self, *given: Any, **more: Any) -> Any:
+            found = super().put(*given, **more)
+            if more.get("expect"):
+                stored.set()
+                go.wait(60)
+            return found
+
+    storage = Slow()
+    hold = make(storage)
+    hold.take()
+    renewing, releasing = threading.Thread(target=hold.renew), threading.Thread(target=hold.release)
+    renewing.start()
+    assert stored.wait(60)
+    releasing.start()
+    releasing.join(0.2)
+    go.set()
+    renewing.join()
+    releasing.join()
+    assert read(storage) is None
+
+
 def test_a_hold_that_was_not_renewed_for_long_is_deleted_only_by_its_version(
     storage: InMemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ from longtalk.memory.brief.record import KIND as BRIEF
 from longtalk.memory.brief.record import BriefRecord
 from longtalk.memory.profile.config import Profile
 from longtalk.memory.profile.lines import (
+    OWNER_META,
     Contribution,
     OwnerRecord,
     ProfileLine,
@@ -34,6 +35,7 @@ from longtalk.memory.profile.lines import (
     is_private,
     make_private_record,
     merge_lines,
+    parse_owner_record,
 )
 from longtalk.stores.base import BranchHead, Commit, ConversationInfo, HeadMoved, PlacedRecord, Store
 from longtalk.tokens import Counter
@@ -48,7 +50,6 @@ _MAX_BRANCHES = 16
 """The maximum number of branches of a conversation that contribute, those that were changed last."""
 _MAX_OWNERS = 64
 """The maximum number of owners of a store whose conversations this process remembers."""
-_META = "profile"
 
 
 class _Known(NamedTuple):
@@ -132,7 +133,7 @@ def read_turn_profile(store: Store, owner: str, conversation: str, config: Profi
 def read_owner_record(store: Store, owner: str) -> OwnerRecord:
     """Return what the app has changed in the profile of an owner."""
     info = store.info(owner, PROFILE_ID)
-    return OwnerRecord() if info is None else _read_meta(info)
+    return OwnerRecord() if info is None else parse_owner_record(info.meta)
 
 
 def change_owner_record(store: Store, owner: str, change: Callable[[OwnerRecord], OwnerRecord]) -> None:
@@ -144,7 +145,7 @@ def change_owner_record(store: Store, owner: str, change: Callable[[OwnerRecord]
         if after == before:
             return
         commit = Commit(
-            expect=head.revision if head is not None else 0, at=now(), meta={_META: msgspec.to_builtins(after)}
+            expect=head.revision if head is not None else 0, at=now(), meta={OWNER_META: msgspec.to_builtins(after)}
         )
         with contextlib.suppress(HeadMoved):
             store.write(owner, PROFILE_ID, commit)
@@ -210,7 +211,9 @@ def _read_known(
     `before` is what was known so far. Conversations that have not changed since then are not read again.
     """
     infos = store.conversations(owner, limit=MAX_CONVERSATIONS)
-    app = next((_read_meta(info) for info in infos if info.id == PROFILE_ID), None) or read_owner_record(store, owner)
+    app = next((parse_owner_record(info.meta) for info in infos if info.id == PROFILE_ID), None) or read_owner_record(
+        store, owner
+    )
     known: dict[str, _Known] = {}
     fresh = set[str]()
 
@@ -249,13 +252,6 @@ def _note_sources(store: Store, owner: str, known: Mapping[str, _Known], app: Ow
 
     if new:
         change_owner_record(store, owner, change)
-
-
-def _read_meta(info: ConversationInfo) -> OwnerRecord:
-    try:
-        return msgspec.convert(info.meta.get(_META, {}), OwnerRecord)
-    except msgspec.ValidationError:
-        return OwnerRecord()
 
 
 def _read_conversation(store: Store, owner: str, info: ConversationInfo) -> _Known:

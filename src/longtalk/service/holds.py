@@ -34,6 +34,7 @@ class Hold:
         self._version: int | None = None
         self._renewed = (0.0, 0.0)
         self._ended = threading.Event()
+        self._changing = threading.RLock()
 
     @property
     def is_lost(self) -> bool:
@@ -50,13 +51,14 @@ class Hold:
 
     def renew(self) -> None:
         """Keep it from expiring, or take it again if it has expired. If another process has it, it is lost."""
-        if self._version is None or self._ended.is_set() or self.take(self._version):
-            return
-        if not self.take():
-            self._version = None
-        elif self._ended.is_set():
-            # It was released in the meantime.
-            self.release()
+        with self._changing:
+            if self._version is None or self._ended.is_set() or self.take(self._version):
+                return
+            if not self.take():
+                self._version = None
+            elif self._ended.is_set():
+                # Its document was deleted in the meantime.
+                self.release()
 
     def end(self) -> bool:
         """Renew it no more. Return True if its document is certainly still this one, so that it can just be deleted."""
@@ -67,8 +69,10 @@ class Hold:
     def release(self) -> None:
         """Delete the document, unless another process has taken it."""
         self._ended.set()
-        if self._version is not None:
-            self._storage.delete(self.kind, self.key, expect=self._version)
+        # A renewal that is under way changes the version.
+        with self._changing:
+            if self._version is not None:
+                self._storage.delete(self.kind, self.key, expect=self._version)
 
 
 async def take_hold(storage: Storage, take: Callable[[], Hold | None]) -> Hold | None:

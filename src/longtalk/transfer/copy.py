@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from longtalk._util.checks import PROFILE_ID
 from longtalk.errors import InputError, LongtalkError
+from longtalk.memory.profile.lines import OwnerRecord, parse_owner_record
 from longtalk.stores.base import ConversationInfo, HeadMoved, Store
 from longtalk.transcript.transcript import now
 from longtalk.transfer.load import BEING_WRITTEN, ImportedConversation, ImportResult, Progress, make_outcome
@@ -119,12 +121,19 @@ def _write_copy(target: Store, owner: str, found: Snapshot) -> ImportedConversat
     if not has_all_data(found, there, values=False):
         why = "the target store has data that the source store lacks; delete the version that you don't need"
         return ImportedConversation(found.id, "left", why=why)
+    if found.id == PROFILE_ID and not _parse_profile(found).has_changes_of(_parse_profile(there)):
+        why = "the profile in the target store has changes that the source store lacks; make them in both stores"
+        return ImportedConversation(found.id, "left", why=why)
     if any(head.lease is not None and head.lease.until > now() for head in there.heads):
         return ImportedConversation(found.id, "left", why="a turn is running in the target store; try again later")
     write_more(target, owner, found, there)
     if found.export.meta != there.export.meta:
         target.describe(owner, found.id, remove_mark(found.export.meta))
     return make_outcome(found, "grown", owner)
+
+
+def _parse_profile(found: Snapshot) -> OwnerRecord:
+    return parse_owner_record(found.export.meta)
 
 
 def _is_up_to_date(there: Snapshot, found: Snapshot) -> bool:

@@ -18,6 +18,7 @@ from longtalk.policies.base import fingerprint_policy
 from longtalk.policies.encoding import decode_policy, encode_policy
 from longtalk.policies.notation import format_policy, parse_policy
 from longtalk.stores.base import Store
+from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
 from tests.support.card_model import CardModel, asks_for_card, list_texts, make_answer
 
@@ -365,3 +366,20 @@ def test_the_policy_says_what_it_keeps_and_nothing_else() -> None:
         Profile(budget=0)
     with pytest.raises(InputError, match="schema"):
         Profile(schema="x")  # type: ignore[arg-type]
+
+
+def test_a_copy_undoes_no_revocation_in_the_target_store(store: Store) -> None:
+    target = InMemory()
+    source, copied = Archive(store, owner="ada"), Archive(target, owner="ada")
+    line = source.profile().add("preferences", "short answers")
+    source.copy_to(target)
+    copied.profile().revoke(line.id)
+    [outcome] = (source.copy_to(target)).conversations
+    assert outcome.how == "left"
+    assert "make them in both stores" in outcome.why
+    assert copied.profile().lines() == []
+    source.profile().revoke(line.id)
+    source.profile().add("preferences", "long answers")
+    [outcome] = (source.copy_to(target)).conversations
+    assert outcome.how == "grown"
+    assert [each.text for each in copied.profile().lines()] == ["long answers"]

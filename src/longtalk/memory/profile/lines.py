@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -33,6 +34,8 @@ HEADING = "About the user, from all of their conversations:"
 """The line above the lines of a profile in a request."""
 PRIVATE = "private"
 """The record kind that says whether a conversation is private. It is attached before the first entry."""
+OWNER_META = "profile"
+"""Where the metadata of a conversation has the `OwnerRecord`."""
 MAX_LINES = 200
 """The maximum number of lines that are merged into a profile; of more, those stated last."""
 
@@ -89,6 +92,23 @@ class OwnerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     sources: tuple[str, ...] = ()
     """The ids of conversations that state lines, or have done so, in the order in which that was noticed."""
 
+    def has_changes_of(self, other: OwnerRecord) -> bool:
+        """Return True if replacing `other` by this record undoes nothing that the app has changed there."""
+        gone, seen = frozenset(self.revoked), {line.id: line.seen for line in self.lines}
+        return (
+            gone.issuperset(other.revoked)
+            and gone.union(self.edits).issuperset(other.edits)
+            and all(line.id in gone or seen.get(line.id, -1) >= line.seen for line in other.lines)
+        )
+
+
+def parse_owner_record(meta: Mapping[str, Any]) -> OwnerRecord:
+    """Return the record in the metadata of a conversation; an empty one if there is none."""
+    try:
+        return msgspec.convert(meta.get(OWNER_META, {}), OwnerRecord)
+    except msgspec.ValidationError:
+        return OwnerRecord()
+
 
 class SentLine(msgspec.Struct, frozen=True, array_like=True):
     """A line of the profile as a request contains it."""
@@ -131,12 +151,15 @@ def merge_lines(contributions: Iterable[Contribution], app: OwnerRecord) -> list
         for line_id, at in each.replaced.items():
             replaced[line_id] = max(at, replaced.get(line_id, 0))
     found: dict[str, ProfileLine] = {}
+    sources: dict[str, dict[tuple[str, str], Source]] = {}
     revoked = frozenset(app.revoked)
     for each in contributions:
         for line in each.lines:
             if (revoked and revoked.intersection(list_line_ids(line))) or line.seen < replaced.get(line.id, 0):
                 continue
             source = Source(conversation=each.conversation, branch=each.branch, entry=line.entry, at=line.at)
+            # Branches of a conversation share the entries before they fork.
+            sources.setdefault(line.id, {}).setdefault((source.conversation, source.entry), source)
             known = found.get(line.id)
             text = app.edits.get(line.id, line.text)
             if known is None:
@@ -146,20 +169,18 @@ def merge_lines(contributions: Iterable[Contribution], app: OwnerRecord) -> list
                     text=text,
                     at=line.at,
                     seen=line.seen,
-                    sources=(source,),
                     is_edited=line.id in app.edits,
                 )
                 continue
-            # Branches of a conversation share the entries before they fork.
-            same = any((old.conversation, old.entry) == (source.conversation, source.entry) for old in known.sources)
-            sources = known.sources if same else (*known.sources, source)
             found[line.id] = _replace(
                 known,
                 text=text if line.seen >= known.seen else known.text,
                 at=min(known.at, line.at),
                 seen=max(known.seen, line.seen),
-                sources=tuple(sorted(sources, key=lambda each: -each.at)),
             )
+    for line_id, stated in sources.items():
+        newest_first = tuple(sorted(stated.values(), key=lambda each: -each.at))
+        found[line_id] = _replace(found[line_id], sources=newest_first)
     for line in app.lines:
         found[line.id] = ProfileLine(id=line.id, field=line.field, text=line.text, at=line.at, seen=line.seen)
     return sorted(found.values(), key=lambda line: (line.at, line.id))
