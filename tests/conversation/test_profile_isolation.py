@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from longtalk import Archive, Conversation, Memory, Recall
@@ -136,12 +136,21 @@ class World:
             self.check(owner, "", {word for line in lines for word in _WORD.findall(line.text)})
 
 
+REDACTED_ON_A_BRANCH = [
+    *[("send", "ada", "x", 0)] * 6,
+    ("fork", "ada", "x", 0),
+    ("send", "ada", "x", 1),
+    ("send", "ada", "x", 0),
+    ("redact", "ada", "x", 1),
+]
+"""One branch repeats a line that only the other one states, before its message is redacted there."""
 operations = st.tuples(st.sampled_from(_OPS), st.sampled_from(OWNERS), st.sampled_from(NAMES), st.integers(0, 50))
 
 
 @pytest.mark.parametrize("policy", [PROFILE, RECALL], ids=["profile", "recall"])
 @examples(8, 100)
 @given(ops=st.lists(operations, min_size=10, max_size=30))
+@example(ops=REDACTED_ON_A_BRANCH)
 def test_nothing_of_another_owner_or_of_a_source_that_is_gone_is_ever_sent(
     policy: Memory, ops: list[tuple[str, str, str, int]]
 ) -> None:

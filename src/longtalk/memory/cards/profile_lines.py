@@ -9,10 +9,10 @@ import msgspec
 from longtalk.memory.brief.apply import apply
 from longtalk.memory.brief.lines import Line, make_line_id, normalize
 from longtalk.memory.brief.operations import Operation
-from longtalk.memory.brief.record import BriefRecord
+from longtalk.memory.brief.record import BriefRecord, read_brief_record
 from longtalk.memory.brief.schema import Brief
 from longtalk.memory.profile.config import Profile
-from longtalk.memory.profile.lines import read_turn_profile
+from longtalk.memory.profile.lines import SentLine, read_turn_profile
 from longtalk.tokens import Counter
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import text_if_readable
@@ -27,10 +27,10 @@ _replace = msgspec.structs.replace
 def remove_repeated(operations: Sequence[Operation], transcript: Transcript, start: int) -> list[Operation]:
     """Return the operations without texts that only repeat what the request said about the user.
 
-    Else deleting the conversation that a line comes from would not remove the line. A text is kept if the user has
-    stated all of it in a message of this conversation, at index `start` or later.
+    Otherwise, deleting what a line comes from would not remove the line. A text is kept if the user has stated all of
+    it in a message of this branch, at index `start` or later.
     """
-    repeated = {line.said for line in read_turn_profile(transcript).lines if not line.is_own}
+    repeated = {line.said for line in _list_others(transcript)}
     if not repeated:
         return list(operations)
     from longtalk.memory.terms import extract_terms
@@ -73,7 +73,7 @@ def apply_to_profile(
     if not own:
         return record, list(operations), []
     rest = [each for each in operations if each not in own]
-    others = {line.said: line.id for line in read_turn_profile(transcript).lines if not line.is_own}
+    others = {line.said: line.id for line in _list_others(transcript)}
     replaced = dict(record.replaced)
     refused: list[str] = []
     content = record.profile
@@ -82,13 +82,19 @@ def apply_to_profile(
         content = applied.content
         elsewhere = [others[said] for text in each.texts if (said := make_line_id("", normalize(text))) in others]
         if each.op in ("remove", "resolve") and elsewhere:
-            # The line comes from another conversation, which does not change.
+            # The line comes from another conversation or branch, which does not change.
             replaced |= dict.fromkeys(elsewhere, at)
         else:
             refused += applied.refused
     content = _replace(content, lines=tuple(find_origins(content.lines)))
     replaced = dict(list(replaced.items())[-_MAX_REPLACED:])
     return _replace(record, profile=content, replaced=replaced), rest, refused
+
+
+def _list_others(transcript: Transcript) -> list[SentLine]:
+    """Return the lines of the turn's profile that only other conversations, or other branches, state."""
+    own = {line.id for line in read_brief_record(transcript).profile.lines}
+    return [line for line in read_turn_profile(transcript).lines if line.id not in own]
 
 
 def _is_for_profile(change: Operation, record: BriefRecord, config: Brief, profile: Profile, counter: Counter) -> bool:
