@@ -26,6 +26,7 @@ from longtalk.service.http import DONE, EventStream, decode, json_response, read
 from longtalk.service.idempotency import Idempotency, has_answer
 from longtalk.service.ids import ResponseId, is_created_id, new_conversation_id, new_key, parse_response_id
 from longtalk.service.openai.create_chat import CreateChat
+from longtalk.service.openai.event_types import Delta
 from longtalk.service.openai.items import Item, is_shown
 from longtalk.service.openai.obfuscation import pad_stream
 from longtalk.service.run import Run, RunName
@@ -150,7 +151,7 @@ class _Chunks:
         self._indexes: dict[int, int] = {}
         self._sent: set[int] = set()
 
-    def make(self, delta: Item, finish: str | None = None) -> bytes:
+    def make(self, delta: Delta, finish: str | None = None) -> bytes:
         """Return a chunk."""
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return _encoder.encode(self._base("chat.completion.chunk") | {"choices": [choice], **self._no_usage})

@@ -11,6 +11,7 @@ from longtalk.events import Notice, PartEnd, Reasoning, Text, ToolCall, ToolCall
 from longtalk.service.errors import ApiError
 from longtalk.service.ids import parse_response_id
 from longtalk.service.openai.client_tools import CallForm, read_custom_input
+from longtalk.service.openai.event_types import EventType
 from longtalk.service.openai.items import (
     Item,
     ItemNumbers,
@@ -82,12 +83,10 @@ class ResponseEvents:
     def begin(self, *, queued: bool = False) -> list[bytes]:
         """Return the first events."""
         status = "queued" if queued else "in_progress"
-        kinds = ["response.created", *(["response.queued"] if queued else []), "response.in_progress"]
-        events = []
-        for kind in kinds:
-            shown = "in_progress" if kind == "response.in_progress" else status
-            events.append(self._event(kind, response=self.make(shown)))
-        return events
+        events = [self._event("response.created", response=self.make(status))]
+        if queued:
+            events.append(self._event("response.queued", response=self.make(status)))
+        return [*events, self._event("response.in_progress", response=self.make("in_progress"))]
 
     def resume(self, sent: Sequence[bytes], saved: Sequence[Item] | None) -> list[bytes]:
         """Go on after the events that a process has sent before it died. Return the events to send next.
@@ -175,10 +174,10 @@ class ResponseEvents:
         if output is not None:
             self.output = list(output)
         response = self.make(status, usage=usage, error=error, reason=reason, completed=completed)
-        kind = (
-            "failed" if status == "failed" else "incomplete" if status in ("incomplete", "cancelled") else "completed"
-        )
-        return [*events, self._event(f"response.{kind}", response=response)]
+        if status == "failed":
+            return [*events, self._event("response.failed", response=response)]
+        cut_off = status in ("incomplete", "cancelled")
+        return [*events, self._event("response.incomplete" if cut_off else "response.completed", response=response)]
 
     def _drop_answer(self) -> list[bytes]:
         """Return the events that end an answer of a wrong form. It is not part of the output."""
@@ -189,7 +188,7 @@ class ResponseEvents:
 
     # Pieces
 
-    def _event(self, kind: str, **fields: Any) -> bytes:
+    def _event(self, kind: EventType, **fields: Any) -> bytes:
         event = {"type": kind, "sequence_number": self._sequence, **fields}
         self._sequence += 1
         return _encoder.encode(event)
@@ -278,7 +277,7 @@ class ResponseEvents:
         for each in shift(end.citations, start):
             index = len(self._citations)
             self._citations.append(each)
-            kind = "response.output_text.annotation.added"
+            kind: EventType = "response.output_text.annotation.added"
             events.append(self._event(kind, **place, annotation_index=index, annotation=each))
         return events
 
@@ -350,15 +349,12 @@ class ResponseEvents:
         self._blank, self._has_ended_part = "", False
         if item is None:
             return []
-        if item["type"] == "message":
-            events = [*self._close_text(item), *self._close_refusal(item)]
-            item["status"] = status
-        elif item["type"] != "reasoning":
-            # A call that a process has begun to stream before it died.
-            item["status"] = status
-            events = []
-        else:
+        if item["type"] == "reasoning":
             events = self._close_summary(item)
+        else:
+            # What is no message is a call that a process has begun to stream before it died.
+            events = [*self._close_text(item), *self._close_refusal(item)] if item["type"] == "message" else []
+            item["status"] = status
         self._open, self._text = None, []
         index = self._place(item)["output_index"]
         return [*events, self._event("response.output_item.done", output_index=index, item=item)]

@@ -22,6 +22,7 @@ from longtalk.service.access import Caller
 from longtalk.service.errors import ApiError, describe_for_log, from_error
 from longtalk.service.http import decode, read_path
 from longtalk.service.openai.create_response import CreateResponse
+from longtalk.service.openai.event_types import EventType
 from longtalk.service.openai.obfuscation import pad
 from longtalk.service.openai.response_events import ResponseEvents
 from longtalk.service.openai.response_turns import Target, find_target, make_order, new_chain_id, start_run
@@ -190,10 +191,11 @@ class ResponseSocket:
             await self._send_error(from_error(run.failure))
 
     async def _send_error(self, error: ApiError) -> None:
+        kind: EventType = "error"
         told: dict[str, Any] = error.to_object()
         if error.headers:
             told["headers"] = error.headers
-        await self._send(_encoder.encode({"type": "error", "status": error.status, "error": told}))
+        await self._send(_encoder.encode({"type": kind, "status": error.status, "error": told}))
 
     async def _send(self, event: bytes) -> None:
         try:
