@@ -69,6 +69,16 @@ def count_connections(served: Served) -> int:
     return len(served._server.server_state.connections)
 
 
+def test_a_response_does_not_wait_for_the_client_to_acknowledge_its_head(serve: Serve) -> None:
+    served = serve()
+    with open_socket(served) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert receive(connection, 15) == 15
+        (open_connection,) = served._server.server_state.connections
+        opened = open_connection.transport.get_extra_info("socket")
+        assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 # Requests
 
 

@@ -9,6 +9,7 @@ stream.
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -47,6 +48,11 @@ class _ReadingCheck(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)
+        opened = transport.get_extra_info("socket")
+        if opened is not None and opened.family in (socket.AF_INET, socket.AF_INET6):
+            # asyncio leaves this out for sockets that uvicorn binds. A response whose head and body are written apart
+            # would then wait 40 ms for the client's acknowledgement.
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_check()
