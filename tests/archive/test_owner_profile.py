@@ -10,6 +10,7 @@ import pytest
 from longtalk import AsyncArchive, AsyncChat, AsyncConversation, InputError, Memory, Recall
 from longtalk._util.checks import PROFILE_ID
 from longtalk.archive.profile_reading import change_privacy
+from longtalk.errors import CorruptStore, NotFound
 from longtalk.memory import Field, Profile, Schema
 from longtalk.memory.profile.lines import HEADING
 from longtalk.policies import KeepAll
@@ -334,6 +335,19 @@ async def test_lists_leave_out_the_conversation_that_keeps_the_lines_of_the_app(
     assert [info.id for info in await archive.every()] == ["a"]
     assert await archive.conversations(limit=0) == []
     assert (await archive.delete(PROFILE_ID)).entries == 0
+    assert [line.text for line in await archive.profile().lines()] == ["a violinist"]
+
+
+async def test_changes_of_the_app_that_cannot_be_read_are_not_taken_for_none(store: Store) -> None:
+    archive, said = AsyncArchive(store, owner="ada"), await learn(store)
+    await archive.profile().revoke((await archive.profile().lines())[0].id)
+    with pytest.raises(NotFound):
+        await archive.set_metadata(PROFILE_ID, {})
+    assert store.describe("ada", PROFILE_ID, {"profile": {"revoked": 1}})
+    for read in (archive.profile().lines, lambda: archive.profile().add("about", "Ada"), lambda: said.send("Hello")):
+        with pytest.raises(CorruptStore, match="delete the conversation 'longtalk:profile'"):
+            await read()
+    await archive.delete(PROFILE_ID)
     assert [line.text for line in await archive.profile().lines()] == ["a violinist"]
 
 

@@ -272,6 +272,8 @@ class Archive(ArchiveReading):
     def set_metadata(self, conversation: str, meta: Mapping[str, Any], *, entry: str | None = None) -> None:
         """Replace the metadata of a conversation or, with `entry`, of one entry. Metadata is never sent to a model."""
         check_meta(meta)
+        if conversation == PROFILE_ID:
+            raise not_found_error(conversation)
         found = call_store(self.store, lambda: self.store.describe(self.owner, conversation, meta, entry=entry))
         if not found:
             raise not_found_error(conversation, entry)

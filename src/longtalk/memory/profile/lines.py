@@ -17,6 +17,8 @@ from typing import Any
 import msgspec
 
 from longtalk._util import json_bytes
+from longtalk._util.checks import PROFILE_ID
+from longtalk.errors import CorruptStore
 from longtalk.memory.brief.apply import list_line_ids
 from longtalk.memory.brief.budget import fit_budget
 from longtalk.memory.brief.lines import Line, make_line_id, normalize, render_line, sort_lines
@@ -106,8 +108,12 @@ def parse_owner_record(meta: Mapping[str, Any]) -> OwnerRecord:
     """Return the record in the metadata of a conversation; an empty one if there is none."""
     try:
         return msgspec.convert(meta.get(OWNER_META, {}), OwnerRecord)
-    except msgspec.ValidationError:
-        return OwnerRecord()
+    except msgspec.ValidationError as problem:
+        # An empty record in its place would bring back what was revoked.
+        raise CorruptStore(
+            f"The owner's changes of the profile can't be read ({problem}). Restore the store from a backup, or delete "
+            f"the conversation {PROFILE_ID!r} to give them up."
+        ) from problem
 
 
 class SentLine(msgspec.Struct, frozen=True, array_like=True):
