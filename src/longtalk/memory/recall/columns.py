@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Array", "Column", "Postings", "find_groups"]
+__all__ = ["Array", "Column", "Postings", "Sizes", "find_groups"]
 
 Array: TypeAlias = NDArray[Any]
 
 _MIN_TAIL = 8_192  # terms that are searched one by one before the postings are sorted again
 _MAX_TAIL_SHARE = 1 / 16  # the same, as a share of the terms that are sorted
+
+
+class Sizes(NamedTuple):
+    """The numbers of units, parts, words in all parts, labels, distinct words and terms, and names of an index."""
+
+    units: int
+    parts: int
+    part_words: int
+    labels: int
+    words: int
+    terms: int
+    names: int
 
 
 class Column:

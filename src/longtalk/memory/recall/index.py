@@ -20,12 +20,11 @@ units only when they are quoted: it can read them again from where the conversat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from longtalk.memory.recall.columns import Array, Column, Postings
+from longtalk.memory.recall.columns import Array, Column, Postings, Sizes
 from longtalk.memory.recall.embeddings import Vectors
 from longtalk.memory.recall.parts import detect_traits, split_parts
 from longtalk.memory.recall.topics import WINDOW_MESSAGES, TopicTracker
@@ -75,18 +74,6 @@ class RankedHits(msgspec.Struct, frozen=True):
     """The probability that the message needs the hits, from 0 (it needs no earlier message) to 1."""
     asks: bool = True
     """Whether the message asks for something, and does not only state it."""
-
-
-class Sizes(NamedTuple):
-    """The numbers of units, parts, words in all parts, labels, distinct words and terms, and names of an index."""
-
-    units: int
-    parts: int
-    part_words: int
-    labels: int
-    words: int
-    terms: int
-    names: int
 
 
 class RecallIndex:

@@ -1,9 +1,8 @@
 """Streamed chat completions: assemble the chunks into the message that an unstreamed response would have had.
 
 Texts are joined as raw JSON string bodies, so that escapes stay unchanged and an emoji that was split between chunks is
-complete again. `_GRAMMAR` lists the keys whose texts are joined, the names that an empty string does not replace, and
-the lists whose elements are matched by index or id. For any other key, the last value replaces earlier ones. Numbers
-are never added up. The other fields of chunks and choices are assembled in the same way, by `_CHOICE_GRAMMAR`.
+complete again. `_GRAMMAR` says how the pieces of each key of a message are put together, and `_CHOICE_GRAMMAR` those of
+the other fields of chunks and choices; see `partial.py`. Numbers are never added up.
 """
 
 from __future__ import annotations
@@ -16,23 +15,21 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.wires.deltas import Deltas
 from longtalk.wires.native import BACKSLASH, array_objects, decode_piece, drop_half_character, object_fields
+from longtalk.wires.openai_chat.partial import ITEMS, NAME, TEXT, PartialObject
 from longtalk.wires.part_ends import read_chat_message
 from longtalk.wires.protocol import Answer, ReportedError
 
-_TEXT = "text"
-_NAME = "name"
-_ITEMS = "items"
 _GRAMMAR: dict[str, Any] = {
-    "role": _NAME,
-    "content": _TEXT,
-    "refusal": _TEXT,
-    "reasoning": _TEXT,
-    "reasoning_content": _TEXT,
-    "audio": {"data": _TEXT, "transcript": _TEXT},
-    "tool_calls": [{"id": _NAME, "type": _NAME, "function": {"name": _NAME, "arguments": _TEXT}}],
-    "reasoning_details": [{"text": _TEXT, "summary": _TEXT, "data": _TEXT}],
+    "role": NAME,
+    "content": TEXT,
+    "refusal": TEXT,
+    "reasoning": TEXT,
+    "reasoning_content": TEXT,
+    "audio": {"data": TEXT, "transcript": TEXT},
+    "tool_calls": [{"id": NAME, "type": NAME, "function": {"name": NAME, "arguments": TEXT}}],
+    "reasoning_details": [{"text": TEXT, "summary": TEXT, "data": TEXT}],
 }
-_CHOICE_GRAMMAR: dict[str, Any] = {"logprobs": {"content": _ITEMS, "refusal": _ITEMS}}
+_CHOICE_GRAMMAR: dict[str, Any] = {"logprobs": {"content": ITEMS, "refusal": ITEMS}}
 _REASONING = ("reasoning_content", "reasoning")
 _PADDING = "obfuscation"
 """A field of random characters that hides the length of each chunk."""
@@ -111,9 +108,9 @@ class ChatAccumulator:
         self.done = False
         self.deltas = Deltas()
         self._build_answer = build_answer
-        self._message = _Object(_GRAMMAR)
-        self._choice = _Object(_CHOICE_GRAMMAR)
-        self._response = _Object({})
+        self._message = PartialObject(_GRAMMAR)
+        self._choice = PartialObject(_CHOICE_GRAMMAR)
+        self._response = PartialObject({})
         self._frame: tuple[Any, ...] | None = None
         """The fields that every chunk repeats. A chunk in which they are the same has nothing new for the response."""
         self._reason: str | None = None
@@ -273,140 +270,3 @@ def _is_complete(call: bytes) -> bool:
         return isinstance(arguments, dict) and bool(json_bytes.text(fields["id"]) and json_bytes.text(function["name"]))
     except (KeyError, ValueError):
         return False
-
-
-class _Object:
-    """A JSON object that is still being assembled, with its members in the order in which they first arrived."""
-
-    def __init__(self, grammar: Mapping[str, Any]) -> None:
-        self._grammar = grammar
-        self._members: dict[str, Any] = {}
-
-    def merge(self, delta: Mapping[str, bytes]) -> None:
-        for key, value in delta.items():
-            there = self._members.get(key)
-            rule = self._grammar.get(key)
-            if value == b"null" or (rule is _NAME and value == b'""'):
-                self._members.setdefault(key, value)
-                continue
-            first = value[:1]
-            if rule is _TEXT and first == b'"':
-                self.text(key).bodies.append(value[1:-1])
-            elif rule is _TEXT and first == b"[":
-                text = self.text(key)
-                text.close()
-                text.parts += json_bytes.items(value)
-            elif rule is _ITEMS and first == b"[":
-                earlier = json_bytes.items(there) if there and there[:1] == b"[" else []
-                self._members[key] = b"[" + b",".join([*earlier, *json_bytes.items(value)]) + b"]"
-            elif isinstance(rule, dict) and first == b"{":
-                if not isinstance(there, _Object):
-                    there = self._members[key] = _Object(rule)
-                there.merge(json_bytes.fields(value))
-            elif isinstance(rule, list) and first == b"[":
-                if not isinstance(there, _List):
-                    there = self._members[key] = _List(rule[0], keep_index=key != "tool_calls")
-                there.newest = [there.merge(json_bytes.fields(item)) for item in json_bytes.items(value)]
-            else:
-                self._members[key] = value
-
-    def text(self, key: str) -> _Text:
-        """Return the partial text under this key. Start an empty one if there is none."""
-        there = self._members.get(key)
-        if not isinstance(there, _Text):
-            there = self._members[key] = _Text()
-        return there
-
-    def newest(self, key: str) -> list[tuple[int, dict[str, bytes]]]:
-        """Return the pieces of a list that were merged last, each with the position of its object."""
-        there = self._members.get(key)
-        return there.newest if isinstance(there, _List) else []
-
-    def members(self) -> dict[str, bytes]:
-        return {
-            key: member if isinstance(member, bytes) else member.to_json()
-            for key, member in self._members.items()
-            # A list that stayed null is left out: some servers send that null, and others refuse it.
-            if not (member == b"null" and isinstance(self._grammar.get(key), list))
-        }
-
-    def member(self, key: str) -> bytes | None:
-        """Return the member with this key if it arrived in one piece and is neither null nor empty, else None."""
-        return _read_member(self._members, key)
-
-    def to_json(self, *hidden: str) -> bytes:
-        return json_bytes.build({key: value for key, value in self.members().items() if key not in hidden})
-
-
-class _Text:
-    """A text that is still being assembled, from JSON strings, or from content parts if the server streams parts."""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-        self.parts: list[bytes] = []
-
-    def close(self) -> None:
-        self.parts, self.bodies = self._all_parts(), []
-
-    def _all_parts(self) -> list[bytes]:
-        if not any(self.bodies):
-            return self.parts
-        return [*self.parts, json_bytes.build({"type": b'"text"', "text": self._string()})]
-
-    def _string(self) -> bytes:
-        return b'"' + b"".join(self.bodies) + b'"'
-
-    def to_json(self) -> bytes:
-        return b"[" + b",".join(self._all_parts()) + b"]" if self.parts else self._string()
-
-
-class _List:
-    """A list of objects that are still being assembled.
-
-    Pieces are matched to objects by `index`, or by `id` if the server sends no index.
-    """
-
-    def __init__(self, grammar: Mapping[str, Any], *, keep_index: bool) -> None:
-        self._grammar = grammar
-        self._keep_index = keep_index
-        self._items: list[_Object] = []
-        self.newest: list[tuple[int, dict[str, bytes]]] = []
-
-    def merge(self, delta: dict[str, bytes]) -> tuple[int, dict[str, bytes]]:
-        """Merge a piece. Return the position of its object, and the piece."""
-        item = self._find(delta)
-        if item is None:
-            item = _Object(self._grammar)
-            self._items.append(item)
-        item.merge(delta)
-        return self._items.index(item), delta
-
-    def _find(self, delta: Mapping[str, bytes]) -> _Object | None:
-        """Return the object that a piece continues, or None if the piece begins a new object."""
-        index, id, type = (_read_member(delta, key) for key in ("index", "id", "type"))  # noqa: A001
-        matches = [item for item in self._items if index is None or item.member("index") == index]
-        if id is not None:
-            matches = [item for item in matches if item.member("id") == id] or matches
-        if not matches:
-            return None
-        last_id, last_type = matches[-1].member("id"), matches[-1].member("type")
-        if index is None:
-            begins = id != last_id if id else _has_name(delta)
-        else:
-            # Some servers give every call the index 0: another id together with a name is another call.
-            begins = bool(id and last_id and id != last_id) and ("function" not in self._grammar or _has_name(delta))
-        return None if begins or (type and last_type and type != last_type) else matches[-1]
-
-    def to_json(self) -> bytes:
-        hidden = () if self._keep_index else ("index",)
-        return b"[" + b",".join(item.to_json(*hidden) for item in self._items) + b"]"
-
-
-def _read_member(members: Mapping[str, Any], key: str) -> bytes | None:
-    value = members.get(key)
-    return value if isinstance(value, bytes) and value not in (b"null", b'""') else None
-
-
-def _has_name(call: Mapping[str, bytes]) -> bool:
-    function = call.get("function", b"")
-    return function[:1] == b"{" and _read_member(json_bytes.fields(function), "name") is not None
