@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from longtalk import Chat, LongtalkError
 from longtalk._util import json_bytes
 from longtalk.context.compose import Context
+from longtalk.context.epochs import Epoch, TurnSuffix
+from longtalk.context.prepare import Recipient, compose_summary_request, keep_suffix
 from longtalk.errors import ContextOverflow
 from longtalk.memory.brief.schema import Brief
 from longtalk.memory.cards.capture import make_memory_tool
+from longtalk.memory.summary import SummaryRequest
 from longtalk.policies import KeepLast, Memory, Policy, Summarize, TokenBudget
 from longtalk.simulation.inputs import ReplaySetup, SimulatedModel, Trace
 from longtalk.simulation.replay import PolicyReplay
@@ -186,3 +189,15 @@ def test_the_checker_of_policies_sends_byte_for_byte_what_a_chat_sends(
     assert [list_messages(body) for body in bodies[1::3]] == [
         list_messages(without_cache_marks(body)) for body in provider.requests
     ]
+
+
+def test_a_summary_is_written_without_what_a_turn_quoted_from_other_conversations() -> None:
+    state = Chat(Scripted(says("All right.")), policy=KeepLast(2)).send("Hello.").state
+    transcript, wire = decode(state, wires=NAMES), openai_chat.WIRE
+    suffix = TurnSuffix("Be brief.", 1, foreign="I play the violin.")
+    kept = keep_suffix(transcript, suffix, 1, wire, COUNTER, at=1)
+    request = SummaryRequest(stop=2, length=100, timeout=1.0)
+    context, _ = compose_summary_request(kept, Epoch(""), request, wire, Recipient())
+    sent = b"".join(context.pieces)
+    assert b"Be brief." in sent
+    assert b"violin" not in sent

@@ -23,6 +23,7 @@ from tests.support.properties import examples
 
 PROFILE = Memory(limit=0, recent=0, recall=0, outline=0, profile=Profile(budget=300))
 RECALL = Memory(limit=0, recent=0, recall=Recall(300, gate=False, scope="owner"), outline=0)
+BOTH = Memory(limit=0, recent=0, recall=Recall(300, gate=False, scope="owner"), outline=0, profile=Profile(budget=300))
 OWNERS = ("ada", "ben")
 NAMES = ("x", "y")
 _WORD = re.compile(r"(?:ada|ben)[xy]\d+word")
@@ -35,7 +36,8 @@ class Noting(Scripted):
     def _take_step(self, body: bytes) -> Any:
         self.requests.append(body)
         text, words = body.decode(), _WORD.findall(body.decode())
-        notes = json.dumps({"+about": [f"likes {word}" for word in dict.fromkeys(words)]})
+        likes = [f"likes {word}" for word in dict.fromkeys(words)]
+        notes = json.dumps({"+about": likes, "+fact": likes})
         return says(f"All right.\n<MEMORY_CARD>{notes}</MEMORY_CARD>" if asks_for_card(text) else "All right.")
 
 
@@ -127,7 +129,7 @@ class World:
             if where != name:
                 assert not archive.private(where), f"{word} is private"
                 # Revoking a line leaves the message that it came from, which recall may quote.
-                assert self.policy is RECALL or word not in self.revoked, f"{word} is revoked"
+                assert (name and self.policy is not PROFILE) or word not in self.revoked, f"{word} is revoked"
                 assert not name or not archive.private(name), f"{name} is private and uses {word}"
 
     def check_profiles(self) -> None:
@@ -144,13 +146,21 @@ REDACTED_ON_A_BRANCH = [
     ("redact", "ada", "x", 1),
 ]
 """One branch repeats a line that only the other one states, before its message is redacted there."""
+QUOTED_BEFORE_IT_IS_DELETED = [
+    ("send", "ada", "x", 0),
+    ("revoke", "ada", "x", 0),
+    ("send", "ada", "y", 0),
+    ("delete", "ada", "x", 0),
+]
+"""One conversation quotes a message that has no line in the profile, before that message is deleted."""
 operations = st.tuples(st.sampled_from(_OPS), st.sampled_from(OWNERS), st.sampled_from(NAMES), st.integers(0, 50))
 
 
-@pytest.mark.parametrize("policy", [PROFILE, RECALL], ids=["profile", "recall"])
+@pytest.mark.parametrize("policy", [PROFILE, RECALL, BOTH], ids=["profile", "recall", "both"])
 @examples(8, 100)
 @given(ops=st.lists(operations, min_size=10, max_size=30))
 @example(ops=REDACTED_ON_A_BRANCH)
+@example(ops=QUOTED_BEFORE_IT_IS_DELETED)
 def test_nothing_of_another_owner_or_of_a_source_that_is_gone_is_ever_sent(
     policy: Memory, ops: list[tuple[str, str, str, int]]
 ) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from longtalk._util import json_bytes
 from longtalk.context.compose import Context, compose
 from longtalk.context.costs import compute_ratios
-from longtalk.context.epochs import Epoch, NotRecalled, TurnSuffix, find_epoch, list_kept_suffixes
+from longtalk.context.epochs import Epoch, NotRecalled, TurnSuffix, find_epoch, list_kept_suffixes, withhold_foreign
 from longtalk.context.measure import Terms
 from longtalk.context.planning import Plan, apply_plan, make_plan
 from longtalk.context.token_limit import find_token_limit
@@ -350,6 +350,7 @@ def compose_summary_request(
     """
     # A summary is stored, so it must not repeat what comes from other conversations.
     transcript = with_turn_profile(transcript, None)
+    transcript = transcript.with_records(map(withhold_foreign, transcript.records))
     context = compose(
         transcript,
         epoch=epoch,

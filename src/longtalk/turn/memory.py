@@ -143,6 +143,7 @@ class AsyncTurnMemory:
             at=now(),
             example=keeper.example,
             profile=get_profile(keeper),
+            foreign=_get_foreign_text(draft),
         )
         return self._replace_transcript(draft, transcript, card_received=card_received)
 
@@ -155,6 +156,7 @@ class AsyncTurnMemory:
         """Return the draft with a card that the model wrote in a request of its own applied to the brief."""
         if self._keeper is None:
             return draft
+        # That request had the user's messages alone, and nothing from other conversations.
         transcript, card_received = capture.apply_cards(
             draft.transcript,
             [content],
@@ -230,6 +232,7 @@ class AsyncTurnMemory:
             at=now(),
             example=self._keeper.example,
             profile=get_profile(self._keeper),
+            foreign=_get_foreign_text(draft),
         )
         return (
             self._replace_transcript(draft, transcript, card_received=not problem),
@@ -252,6 +255,11 @@ class AsyncTurnMemory:
 def _get_requested_card(draft: Draft) -> str:
     """Return the kind of card that this turn requests from the model, or "" if it requests none."""
     return draft.added.card if draft.added else ""
+
+
+def _get_foreign_text(draft: Draft) -> str:
+    """Return what the requests of this turn quote from other conversations."""
+    return draft.added.foreign if draft.added else ""
 
 
 def _parse_arguments(tool: Tool, draft: Draft, call: ToolCallView) -> Any:

@@ -137,21 +137,23 @@ def apply_cards(
     at: int,
     example: str = "",
     profile: Profile | None = None,
+    foreign: str = "",
 ) -> tuple[Transcript, bool]:
     """Update the brief with `cards`, the contents of the memory cards in the last answer.
 
     `requested` is the kind of card that was requested, and `at` the time in milliseconds. What repeats a card in the
     text of a user or a tool, or the `example` that the model was shown, is refused. Lines for the fields of `profile`
-    are kept apart from the brief. Return the new transcript, and whether any card was usable.
+    are kept apart from the brief. `foreign` is what the request quoted from other conversations: notes that only repeat
+    it are left out. Return the new transcript, and whether any card was usable.
     """
     is_usable = False
     dropped: tuple[Line, ...] = ()
-    foreign = ForeignCards(transcript, example=example)
+    foreign_cards = ForeignCards(transcript, example=example)
     for content in cards:
         parsed = read_card(content)
         if isinstance(parsed, str):
             continue
-        own = foreign.remove_echoes(parsed[0], content)
+        own = foreign_cards.remove_echoes(parsed[0], content)
         operations = limit_tokens(own, counter, catch_up=requested == "catch_up")
         refused = [*parsed[1], *([ECHO] if own != parsed[0] else [])]
         refused += ["It is too long."] if len(operations) < len(own) else []
@@ -165,6 +167,7 @@ def apply_cards(
             at=at,
             already_dropped=dropped,
             profile=profile,
+            foreign=foreign,
         )
         transcript, is_usable = updated[0], is_usable or updated[1]
         if updated[1]:
@@ -182,19 +185,28 @@ def apply_tool_call(
     at: int,
     example: str = "",
     profile: Profile | None = None,
+    foreign: str = "",
 ) -> tuple[Transcript, str]:
     """Update the brief with the changes that the model passed to the memory tool.
 
     `requested` is the kind of card that was requested, or "" if none was. If it is "", older entries do not count as
     covered by the brief. `at` is the time in milliseconds, and `example` the card that the model was shown. `profile`
-    means the same as for `apply_cards`. Return the new transcript, and the reason why the call was refused ("" if it
-    was accepted).
+    and `foreign` mean the same as for `apply_cards`. Return the new transcript, and the reason why the call was refused
+    ("" if it was accepted).
     """
     operations, refused = parse_operations(changes)
     own = ForeignCards(transcript, example=example).remove_echoes(operations)
     operations, refused = own, [*refused, *([ECHO] if own != operations else [])]
     updated, applied = _apply_changes(
-        transcript, operations, refused, config, counter, covers=bool(requested), at=at, profile=profile
+        transcript,
+        operations,
+        refused,
+        config,
+        counter,
+        covers=bool(requested),
+        at=at,
+        profile=profile,
+        foreign=foreign,
     )
     return updated, "" if applied else " ".join(refused) or "None of these changes could be applied."
 
@@ -210,6 +222,7 @@ def _apply_changes(
     at: int,
     already_dropped: tuple[Line, ...] = (),
     profile: Profile | None = None,
+    foreign: str = "",
 ) -> tuple[Transcript, bool]:
     """Return the transcript with these operations applied to its brief, and whether at least one was accepted.
 
@@ -224,8 +237,8 @@ def _apply_changes(
     at = max(at, 1 + max((line.seen for line in (*record.content.lines, *record.profile.lines)), default=0))
     find_origins = partial(_with_origins, record=record, transcript=transcript)
     given, before, failed = len(operations), record, list[str]()
+    operations = remove_repeated(operations, transcript, _find_first_read(record, transcript), foreign)
     if profile is not None:
-        operations = remove_repeated(operations, transcript, _find_first_read(record, transcript))
         record, operations, failed = apply_to_profile(
             record, operations, config, profile, counter, transcript=transcript, at=at, find_origins=find_origins
         )

@@ -1,8 +1,9 @@
-"""Apply what a memory card says about the user to what its conversation contributes to the owner's profile."""
+"""Leave out what a memory card only repeats from elsewhere, and apply what it says about the user to the profile."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import msgspec
 
@@ -19,28 +20,47 @@ from longtalk.wires import text_if_readable
 
 _MAX_REPLACED = 100
 """The maximum number of lines of other conversations that a record replaces."""
+_SPEAKER = frozenset(["user"])
+"""The term by which notes and quotes name the user, which says nothing about where a note comes from."""
 FindOrigins = Callable[[Sequence[Line]], Sequence[Line]]
 
 _replace = msgspec.structs.replace
 
 
-def remove_repeated(operations: Sequence[Operation], transcript: Transcript, start: int) -> list[Operation]:
-    """Return the operations without texts that only repeat what the request said about the user.
+def remove_repeated(
+    operations: Sequence[Operation], transcript: Transcript, start: int, foreign: str = ""
+) -> list[Operation]:
+    """Return the operations without texts that only repeat what the request said from elsewhere.
 
-    Otherwise, deleting what a line comes from would not remove the line. A text is kept if the user has stated all of
-    it in a message of this branch, at index `start` or later.
+    That is the lines of the profile from other conversations, and `foreign`, what the request quoted from them.
+    Otherwise, deleting what a line comes from would not remove the line. A text is kept if one message of this branch,
+    at index `start` or later, states all of what it repeats, or if the branch has noted it before.
     """
-    repeated = {line.said for line in _list_others(transcript)}
-    if not repeated:
+    others = {line.said for line in _list_others(transcript)}
+    if not others and not foreign:
         return list(operations)
     from longtalk.memory.terms import extract_terms
 
-    def is_repeated(text: str) -> bool:
-        return make_line_id("", normalize(text)) in repeated and not is_stated(set(extract_terms(text)))
+    record = read_brief_record(transcript)
+    noted = {make_line_id("", normalize(line.text)) for line in (*record.content.lines, *record.profile.lines)}
+    quoted = frozenset(extract_terms(foreign))
 
-    def is_stated(terms: set[str]) -> bool:
-        entries = (transcript[i] for i in range(start, len(transcript)))
-        return any(entry.role == "user" and terms <= set(extract_terms(text_if_readable(entry))) for entry in entries)
+    @cache
+    def list_stated() -> list[frozenset[str]]:
+        entries = [transcript[i] for i in range(start, len(transcript))]
+        # What an answer says may be repeated too.
+        return [frozenset(extract_terms(text_if_readable(each))) for each in entries if each.role != "assistant"]
+
+    def is_repeated(text: str) -> bool:
+        said, terms = make_line_id("", normalize(text)), frozenset(extract_terms(text)) - _SPEAKER
+        repeated = terms if said in others else terms & quoted
+        if said not in others:
+            if said in noted or not repeated or 2 * len(repeated) < len(terms):
+                return False
+            # A word that only this conversation has says that the text is about more than the quote.
+            if any((terms - quoted) & stated for stated in list_stated()):
+                return False
+        return not any(repeated <= stated for stated in list_stated())
 
     kept = []
     for each in operations:
@@ -50,6 +70,8 @@ def remove_repeated(operations: Sequence[Operation], transcript: Transcript, sta
                 continue
             # A list that is replaced must not lose what it has just been told to keep.
             each = _replace(each, op="add" if each.op == "set" else each.op, texts=texts)
+        if each.answer and is_repeated(each.answer):
+            each = _replace(each, answer="")
         kept.append(each)
     return kept
 
