@@ -190,3 +190,23 @@ def test_a_huge_code_block_is_drawn_in_parts_while_it_comes(serve: Serve, visit:
     assert drawn["isSame"]
     assert drawn["largest"] < 12_000
     assert "<strong>it</strong>" in drawn["last"]
+
+
+def test_the_source_of_each_memory_is_opened_and_marked(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    one.page.get_by_role("link", name="Memory", exact=True).click()
+    links = one.page.get_by_role("link", name="Source of")
+    expect(links.nth(10)).to_be_visible()
+    addresses = [str(link.get_attribute("href")) for link in links.all()]
+    entries = {}
+    for address in addresses:
+        one.page.goto(f"{one.url}/#/money")
+        one.page.goto(f"{one.url}/{address}")
+        found = one.page.locator("article.found")
+        expect(found).to_be_in_viewport()
+        entries[address] = found.get_attribute("id")
+    assert entries == {address: "entry-" + address.split("/")[-1] for address in addresses}
+    one.page.goto(f"{one.url}/#/c/sample-violin/at/no-such-entry")
+    expect(one.page.get_by_role("alert")).to_contain_text("This branch has no such message.")
+    expect(answers(one.page).last).to_be_in_viewport()

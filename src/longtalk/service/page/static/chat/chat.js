@@ -51,10 +51,11 @@ function Panel({ name, talk, state, tab }) {
     ${View && html`<${View} conversation=${talk.id} branch=${state.branch} turn=${turn} tab=${tab} gauge=${state.gauge} choice=${talk.choice} onTurn=${(chosen) => talk.inspect(chosen)} onChange=${() => talk.load()} onClose=${close} onBranch=${(branch) => talk.open(branch)} />`}</aside>`;
 }
 
-// Go to the message that an address names, on its branch.
+// Go to the message that an address names, on its branch. Return its id when it is loaded, and whether there is none.
 function useGoal(talk, { at, on, position }, { entries, branch, size }) {
   const asked = useRef(null);
   const [found, setFound] = useState(null);
+  const [missing, setMissing] = useState(null);
   useEffect(() => {
     if (!at || !size) return;
     const go = async () => {
@@ -65,18 +66,20 @@ function useGoal(talk, { at, on, position }, { entries, branch, size }) {
       else if (asked.current !== at) {
         asked.current = at;
         const place = position ?? await talk.findEntry(at);
-        if (place !== null) await talk.loadAround(place);
+        if (place !== null) return talk.loadAround(place);
+        setMissing(at);
+        notify(t("noEntry"), { isProblem: true });
       }
     };
     go().catch((problem) => talk.store.set({ problem }));
   }, [at, on, entries, branch]);
-  return at && found === at ? at : null;
+  return { goal: at && found === at ? at : null, isAwaited: !!at && at !== found && at !== missing };
 }
 
 function Conversation({ talk, view, tab, at, on, position }) {
   const state = useStore(talk.store);
   const { entries, live, problem, branches, branch, size, pinned, excluded, costs, compactions } = state;
-  const found = useGoal(talk, { at, on, position }, state);
+  const { goal, isAwaited } = useGoal(talk, { at, on, position }, state);
   const versions = useMemo(() => findVersions(branches, branch), [branches, branch]);
   const cutOff = ["interrupted", "failed"].includes(branches.find((each) => each.name === branch)?.status);
   const shown = live?.turn ? entries.filter((each) => each.turn !== live.turn || each.role === "user") : entries;
@@ -84,7 +87,7 @@ function Conversation({ talk, view, tab, at, on, position }) {
   const waits = live?.message && !entries.some((each) => each.turn === live.turn);
   return html`
     ${entries.length > 0 && html`<h1 class="sr">${nameOf(state.info)}</h1>`}
-    <${Scroller} talk=${talk} talkState=${state} goal=${found} isLed=${!!at}
+    <${Scroller} talk=${talk} talkState=${state} goal=${goal} isAwaited=${isAwaited}
       before=${!entries.length && !live && state.info && html`<h1 class="hello">${t("empty")}</h1>`}
       after=${html`
         ${waits && html`<article class="entry user" aria-label=${t("you")}><div class="plain">${live.message}</div></article>`}

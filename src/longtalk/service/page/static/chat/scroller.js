@@ -8,7 +8,7 @@ const near = 60; // pixels from the end at which the reader follows it
 export class Scroller extends Component {
   constructor(props) {
     super(props);
-    Object.assign(this, { follows: !props.isLed, reached: null, wanted: null, height: 0, last: 0 });
+    Object.assign(this, { follows: !props.isAwaited, reached: null, wanted: null, height: 0, last: 0 });
     this.state = { isAway: false };
     this.watcher = new ResizeObserver(() => this.settle());
   }
@@ -36,6 +36,7 @@ export class Scroller extends Component {
 
   componentDidUpdate(before, _, noted) {
     if (before.goal !== this.props.goal) this.reached = null;
+    if (before.isAwaited && !this.props.isAwaited && !this.props.goal) this.follows = true; // there is no such message
     this.place(noted);
     if (before.talkState.entries !== this.props.talkState.entries) requestAnimationFrame(() => this.fill());
   }
@@ -87,7 +88,8 @@ export class Scroller extends Component {
 
   // Load the entries around what is in sight.
   fill() {
-    if (!this.box?.isConnected || this.wanted !== null) return;
+    // On the way to a message that an address names, the box stands at its top without being scrolled there.
+    if (!this.box?.isConnected || this.wanted !== null || this.props.isAwaited) return;
     const { talk, talkState: { from, to, size } } = this.props;
     const [view, room] = [this.box.clientHeight, this.feed.offsetHeight];
     const start = this.box.scrollTop - this.feed.offsetTop;

@@ -65,6 +65,8 @@ export class Talk {
       api.get(this.path), this.readPage(branch, before, before ? to - from : Math.min(most, Math.max(pageSize, to - from))),
       api.get(this.path + "/marks", { branch }), api.get(this.path + "/settings", { branch })]);
     if (number !== this.loads) return this.loading;
+    const now = this.store.get();
+    if (now.branch === branch && (now.from !== from || now.to !== to)) return this.load(); // the window was moved meanwhile
     const head = branches.find((each) => each.name === branch);
     const end = Math.max(head?.entries ?? 0, (page.entries.at(-1)?.position ?? -1) + 1);
     this.store.set((now) => ({ info, branch, settings, size: end, from: page.from, to: before ?? end, ...marks,
@@ -87,16 +89,15 @@ export class Talk {
   }
 
   // Change the window by a page. One change at a time, and none of a branch that was left meanwhile.
-  async move(read) {
-    if (this.moving) return;
-    this.moving = true;
-    try {
-      const { branch } = this.store.get();
-      const change = await read(this.store.get());
-      if (this.store.get().branch === branch) this.store.set(change);
-    } finally {
-      this.moving = false;
-    }
+  move(read) {
+    this.moving ??= this.change(read).finally(() => { this.moving = null; });
+    return this.moving;
+  }
+
+  async change(read) {
+    const { branch } = this.store.get();
+    const change = await read(this.store.get());
+    if (this.store.get().branch === branch) this.store.set(change);
   }
 
   loadOlder() {
@@ -120,8 +121,9 @@ export class Talk {
     });
   }
 
-  // Move the window to a position.
-  loadAround(position) {
+  // Move the window to a position, after a change that is under way.
+  async loadAround(position) {
+    while (this.moving) await this.moving.catch(() => {});
     return this.move(async ({ branch, size }) => {
       const end = Math.min(size, Math.max(position + pageSize / 2, pageSize));
       const page = await this.readPage(branch, end, pageSize);
