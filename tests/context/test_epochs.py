@@ -618,9 +618,12 @@ def test_a_pinned_exchange_stays_whole_in_every_epoch() -> None:
     first = talk.say("", calls, answers("Bows are …"))
     talk.pin(first.turn_id)
     for _ in range(9):
-        talk.say()
+        reply = talk.say()
         assert talk.sent[:4] == ["question 1", "calls", "about bows", "Bows are …"]
         assert len(talk.asked) <= 4
+    assert reply.context is not None
+    assert (reply.context.manifest[0].last, reply.context.manifest[0].reason) == (3, "pinned")
+    assert reply.context.manifest[-1].reason == "kept"
 
 
 def test_a_pinned_exchange_counts_towards_the_limits() -> None:

@@ -10,7 +10,7 @@ from longtalk.context.epochs import Epoch, merge_runs
 from longtalk.context.exclusions import list_excluded_spans
 from longtalk.context.measure import has_any_between
 from longtalk.policies import View
-from longtalk.transcript.manifest import BRIEF, EXCLUDED, SUMMARY, Run
+from longtalk.transcript.manifest import BRIEF, EXCLUDED, PINNED, SUMMARY, Run
 from longtalk.transcript.transcript import Transcript
 
 
@@ -33,18 +33,16 @@ def make_epoch(
             tokens = sum(tokens for first, tokens in gone if run.first <= first <= run.last)
             tokens += view.count_tokens(run.first, run.last)
             runs.append(msgspec.structs.replace(run, tokens=tokens))
-        position = block.first
+        position, kept = block.first, PINNED if block.pinned else "kept"
         for run in block.altered:
             if position < run.first:
                 runs.append(
-                    Run(position, run.first - 1, "sent", "kept", tokens=view.count_tokens(position, run.first - 1))
+                    Run(position, run.first - 1, "sent", kept, tokens=view.count_tokens(position, run.first - 1))
                 )
             runs.append(run)
             position = run.last + 1
         if position < block.stop:
-            runs.append(
-                Run(position, block.stop - 1, "sent", "kept", tokens=view.count_tokens(position, block.stop - 1))
-            )
+            runs.append(Run(position, block.stop - 1, "sent", kept, tokens=view.count_tokens(position, block.stop - 1)))
         position = block.stop
     suffix = len(view.blocks) - 1
     skipped = dict(spans)

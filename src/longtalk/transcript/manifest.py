@@ -16,6 +16,7 @@ MIDDLE = "the middle of many events"
 SUMMARY = "summary"
 BRIEF = "brief"
 EXCLUDED = "excluded"
+PINNED = "pinned"
 
 
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -45,6 +45,7 @@ export function Find({ conversation, path, branch, turn, next, runs, policy, wor
 // Say why a message was in the request or not.
 function explain({ verdict, reason, keep }, policy) {
   if (keep) return t("why_shortened");
+  if (reason === "pinned") return t("why_pinned");
   if (verdict === "summarised") return t(reason === "brief" ? "why_brief" : "why_summary");
   if (verdict === "left_out") return t(reason === "excluded" ? "why_excluded" : "why_left_out", { policy });
   return verdict === "handed_out" ? reason : t("why_" + verdict);
