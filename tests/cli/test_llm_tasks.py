@@ -88,6 +88,14 @@ def test_save_a_prompt_and_use_it(loopback: Loopback, user: User) -> None:
     assert [each["content"] for each in read_request(loopback)["messages"]] == ["Translate to French.", "Good morning"]
 
 
+def test_ask_in_one_word(loopback: Loopback, user: User, tmp_path: Path) -> None:
+    (tmp_path / "photo.png").write_bytes(PNG)
+    user("describe", "-a", tmp_path / "photo.png", answer="A viola.")
+    assert read_request(loopback)["messages"][0]["content"][0]["text"] == "describe"
+    user("summarise", said="Bows need rosin.", answer="Rosin.")
+    assert read_request(loopback)["messages"][0]["content"] == "Bows need rosin.\n\nsummarise"
+
+
 def test_look_back(user: User) -> None:
     user("A fugue?", answer="A piece for voices.")
     user("A canon?", answer="Strict:\n\n```\nround\n```")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shlex
 import stat
@@ -69,6 +70,8 @@ _OPTIONS = {
 }
 _OPTIONS |= {"-d": _OPTIONS["--database"], "-q": _OPTIONS["--query"]}
 """Options of other tools, and what to use for all commands here."""
+_OPTIONS_OF_ALL = {"--json", "--store", "--owner", "-n"}
+"""Options that questions share with many commands, so that they don't tell a question from a mistyped command."""
 
 
 class Command(click.Command):
@@ -114,9 +117,14 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as problem:
-            if "mean" in problem.format_message():
-                raise
-            ctx.fail(f"{problem.format_message()} To ask a question: longtalk ask {name}")
+            if "mean" not in problem.format_message() and (self._has_option_of_questions(args) or _has_piped_text()):
+                return super().resolve_command(ctx, ["ask", *args])
+            ctx.fail(f"{problem.format_message()} To ask a question: longtalk ask {shlex.join(args)}")
+
+    def _has_option_of_questions(self, args: list[str]) -> bool:
+        """Return True if one of the arguments is an option that only questions have."""
+        known = {name for each in self.commands["ask"].params for name in each.opts} - _OPTIONS_OF_ALL
+        return any(each.partition("=")[0] in known for each in args if each.startswith("-"))
 
     def _check_order(self, ctx: click.Context, args: list[str]) -> None:
         """Fail if a command follows its options: its name would be sent as a question."""
@@ -131,6 +139,12 @@ class Commands(click.Group):
 
 def _is_option_of(command: click.Command, ctx: click.Context, word: str) -> bool:
     return any(word in each.opts for each in command.get_params(ctx))
+
+
+def _has_piped_text() -> bool:
+    """Return True if text is piped in. This waits for its first byte, which stays to be read."""
+    stream = getattr(sys.stdin, "buffer", None)
+    return _has_pipe() and isinstance(stream, io.BufferedReader) and bool(stream.peek(1))
 
 
 def _has_pipe() -> bool:
