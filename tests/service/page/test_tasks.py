@@ -21,10 +21,10 @@ def test_a_user_finds_out_why_the_model_forgot_and_has_it_sent(serve: Serve, vis
     expect(panel).to_contain_text("Your message: “What next? Marta suggests vibrato")
     expect(one.page.locator(".inspected")).to_have_count(2)
     panel.get_by_label("Did the model forget something?").fill("aunt birthday")
-    answer = panel.get_by_role("status").filter(has_text="This request has: birthday. It does not have: aunt.")
+    answer = panel.get_by_role("status").filter(has_text="This request has: birthday. It does not have: aunt. The nearest is a line in Memory:")
     hit = answer.locator(".hit").filter(has_text="I mixed it up with my aunt's")
-    expect(hit).to_contain_text("the brief stood in its place")
-    expect(hit).to_contain_text("The brief has from it: “birthday is 19 September (corrected)”")
+    expect(hit).to_contain_text("the lines in Memory stand in its place")
+    expect(hit).to_contain_text("Memory has a line about it: “birthday is 19 September (corrected)”")
     assert find_problems(one.page) == []
     hit.get_by_role("button", name="Pin: send it with every request").click()
     expect(one.page.locator(".notices")).to_contain_text("Pinned. The next request has it.")
@@ -32,7 +32,7 @@ def test_a_user_finds_out_why_the_model_forgot_and_has_it_sent(serve: Serve, vis
     panel.get_by_role("button", name="Later turn").click()
     expect(panel).to_contain_text("Next request not sent yet")
     expect(panel.get_by_label("Did the model forget something?")).to_have_value("aunt birthday")
-    expect(panel).to_contain_text("This request has all of these words.")
+    expect(panel).to_contain_text("Yes, in a message: “Correction: my father's birthday is on 19 September")
     expect(panel.locator(".hit").filter(has_text="I mixed it up")).to_contain_text("in the request, whole")
 
 
@@ -210,3 +210,25 @@ def test_the_source_of_each_memory_is_opened_and_marked(serve: Serve, visit: Vis
     one.page.goto(f"{one.url}/#/c/sample-violin/at/no-such-entry")
     expect(one.page.get_by_role("alert")).to_contain_text("This branch has no such message.")
     expect(answers(one.page).last).to_be_in_viewport()
+
+
+def test_a_search_says_first_where_the_request_has_what_it_looks_for(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    field = one.page.get_by_label("Did the model forget something?")
+    panel = one.page.get_by_role("tabpanel")
+    field.fill("62 euros")
+    expect(panel).to_contain_text("Yes, as a line in Memory: “Dominant strings since May, 62 euros”.")
+    hit = panel.locator(".hit").filter(has_text="I ordered Dominants.")
+    expect(hit).to_contain_text("Memory has a line about it: “Dominant strings since May, 62 euros”.")
+    field.fill("41")
+    expect(panel).to_contain_text("Yes, as a line in Memory: “Ada, 41, violin since January”.")
+    field.fill("started the violin in January")
+    expect(panel).to_contain_text("The nearest is a line in Memory: “Ada, 41, violin since January”.")
+    expect(panel).not_to_contain_text("has: the")
+    field.fill("birthday is 20 September")
+    expect(panel).to_contain_text("The nearest is a line in Memory: “birthday is 19 September (corrected)”.")
+    expect(panel.locator(".hit", has_text="Start at")).to_have_count(0)
+    field.fill("metronome bars week")
+    expect(panel.locator(".hit", has_text="60").first).to_be_visible()
+    expect(panel).not_to_contain_text("**")

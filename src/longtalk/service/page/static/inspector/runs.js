@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
-import { count, cut, nameReason } from "../format.js";
+import { count, cut, nameReason, plain } from "../format.js";
 import { linkTo } from "../list/list.js";
 
 // Load with `read` when the values change; show `draw` of what was loaded, or the problem.
@@ -30,6 +30,6 @@ export function Run({ run, conversation, path, branch, excerpt = "", opened = fa
       <span class="quiet">${nameReason(run.reason)}${run.tokens ? " · " + t("tokenCount", { count: count(run.tokens) }) : ""}</span></button>
     ${open && html`<${Loaded} values=${[run.first, run.last]} read=${read} draw=${({ entries }) => html`
         ${many >= most && html`<p class="quiet">${t("lastOf", { shown: most, all: many + 1 })}</p>`}
-        <ol class="texts">${entries.filter(inside).map((entry) => html`<li value=${entry.position + 1} key=${entry.id}><small>${t("role_" + entry.role)}</small> ${cut(entry.text, 400)}
+        <ol class="texts">${entries.filter(inside).map((entry) => html`<li value=${entry.position + 1} key=${entry.id}><small>${t("role_" + entry.role)}</small> ${cut(plain(entry.text), 400)}
           <a href=${linkTo(conversation, entry.id, branch, entry.position)} aria-label=${t("inChatOf", { number: entry.position + 1 })}>${t("inChat")}</a></li>`)}</ol>`} />`}</li>`;
 }

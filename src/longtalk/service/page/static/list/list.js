@@ -5,6 +5,7 @@ import * as api from "../api.js";
 import { app, useStore } from "../store.js";
 import { ask, notify, report } from "../dialogs.js";
 import { announce, onOthers } from "../chat/talk.js";
+import { plain } from "../format.js";
 
 export async function loadList() {
   const { conversations } = await api.get("/conversations", { limit: 100 });
@@ -76,7 +77,8 @@ export function chooseFile() {
 export const linkTo = (conversation, entry, branch = "", position = null) => `#/c/${[
   conversation, "at", entry, ...(branch ? [branch, ...(position === null ? [] : [position])] : [])].map(encodeURIComponent).join("/")}`;
 // Return the part of a text in which the first of some words stands.
-export function cutAround(text, words, size = 140) {
+export function cutAround(marked, words, size = 140) {
+  const text = plain(marked);
   const found = words.trim().split(/\s+/).map((word) => text.toLowerCase().indexOf(word.toLowerCase())).filter((at) => at >= 0);
   const from = Math.max(0, Math.min(...found, Infinity) - size / 3);
   return found.length && from > 0 ? "…" + text.slice(from, from + size) : text.slice(0, size);
