@@ -216,6 +216,8 @@ def test_the_settings_and_then_the_questions_on_a_page_run(environment: dict[str
         run(["sh", "-c", command], environment, tmp_path, typed="k\n")
     for command in QUESTIONS:
         answer = PATTERN if "--extract" in command else "With pleasure."
+        if "--schema" in command:
+            answer = '{"name": "With pleasure.", "age": 1}'
         assert run(["sh", "-c", command], environment, tmp_path).strip() == answer
 
 
