@@ -88,6 +88,31 @@ def test_options_go_to_the_provider_as_json_or_as_text(
     assert (sent["temperature"], sent["user"]) == (0.5, "ada")
 
 
+def test_options_of_the_last_turn_are_named_and_can_be_taken_back(
+    loopback: Loopback, environment: dict[str, str], talks: str
+) -> None:
+    loopback.say(*[streamed("Ok.")] * 4)
+    longtalk(*at(loopback, talks, "-o", "max_tokens", "5", "Hi."), environment=environment)
+    done = longtalk(*at(loopback, talks, "-c", "More."), environment=environment)
+    assert done.stderr == "(As before: max_tokens 5. To take it back: -o max_tokens '')\n"
+    assert json.loads(loopback.requests[-1])["max_tokens"] == 5
+    for arguments in (["-o", "max_tokens", ""], []):
+        done = longtalk(*at(loopback, talks, "-c", *arguments, "More."), environment=environment)
+        assert "max_tokens" not in json.loads(loopback.requests[-1])
+        assert done.stderr == ""
+
+
+def test_tools_that_are_not_passed_any_more_are_named(
+    loopback: Loopback, environment: dict[str, str], talks: str
+) -> None:
+    loopback.say(*[streamed("Ok.")] * 3)
+    tools = ["-T", "def add(a: int) -> int:\n    'Add.'\n    return a"]
+    longtalk(*at(loopback, talks, *tools, "Hi."), environment=environment)
+    assert longtalk(*at(loopback, talks, "-c", *tools, "More."), environment=environment).stderr == ""
+    done = longtalk(*at(loopback, talks, "-c", "More."), environment=environment)
+    assert "(add is not passed any more: add -T with the file that has the functions.)" in done.stderr
+
+
 def test_the_model_can_call_the_functions_of_a_file(
     loopback: Loopback, environment: dict[str, str], talks: str, tmp_path: Path
 ) -> None:
@@ -159,6 +184,7 @@ def test_a_question_that_failed_leaves_no_conversation(environment: dict[str, st
     ("arguments", "status", "message"),
     [
         ([], 1, "No question was given"),
+        (["-o", "temperature=0", "Hi."], 1, "as two words: -o temperature 0"),
         (["-f", "missing.txt", "Hi."], 1, "Can't read missing.txt"),
         (["-f", "binary", "Hi."], 1, "is not text"),
         (["-a", "text.txt", "Hi."], 1, "is not a PNG, JPEG, GIF or WebP image"),
@@ -206,6 +232,7 @@ def test_what_can_not_be_asked_is_said(
         (["models", "-q", "4o"], "`longtalk models WORDS` finds models"),
         (["fork", "talk", "--at", "entry"], "No such option '--at'."),
         (["config", "set", "defualt_model", "x"], "Did you mean 'default_model'?"),
+        (["config", "set", "default_model", "nosuch"], "'nosuch' names no known provider"),
         (["ask", "-m", "openai:gpt-5.6", "Hi"], "set OPENAI_API_KEY, or run `longtalk config set-key openai`."),
         (["hi"], "To ask a question: longtalk ask hi"),
         (["--store", "talks.db", "--json", "list"], "after the command: longtalk list --store talks.db --json"),

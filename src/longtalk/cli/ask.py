@@ -14,8 +14,9 @@ import msgspec
 
 from longtalk._sync.providers.local.provider import Local
 from longtalk.cli.answers import extract_code, print_stream, print_usage
-from longtalk.cli.ask_inputs import load_tools, parse_options, read_question, read_schema
+from longtalk.cli.ask_inputs import list_removed, load_tools, parse_options, read_question, read_schema
 from longtalk.cli.clock import show_clock
+from longtalk.cli.earlier import mention_options, mention_tools
 from longtalk.cli.output import print_json, print_note, print_text
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
 from longtalk.errors import InputError, LongtalkError
@@ -38,16 +39,20 @@ def run(
     **choices: Any,
 ) -> None:
     """Ask the question, and print the answer. `choices` are those of `open_session`."""
+    asked = parse_options(options)
     text, pictures = read_question(question, files, images)
     if not text and not pictures:
         raise InputError("No question was given: write it after `longtalk ask`, or pipe it in.")
     arguments: dict[str, Any] = {
-        "options": parse_options(options),
+        "options": asked,
         "tools": [tool for name in tools for tool in load_tools(name)],
         "output": read_schema(output) if output is not None else None,
     }
     new = id is None and not goes_on
-    with exit_on_signals(), open_session(id=id, new=new, stem="ask", **choices) as session:
+    without = list_removed(options)
+    with exit_on_signals(), open_session(id=id, new=new, stem="ask", without=without, **choices) as session:
+        mention_options(session, asked or {})
+        mention_tools(session, arguments["tools"])
         parts = [_render(session, each) for each in pictures]
         message: Any = [*([text] if text else []), *parts] if parts else text
         try:

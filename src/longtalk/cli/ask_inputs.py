@@ -105,10 +105,17 @@ def _detect_image(data: bytes) -> str | None:
 def parse_options(options: Sequence[tuple[str, str]]) -> dict[str, Any] | None:
     """Return the options of a request; None if there are none. A name that looks misspelled is pointed out."""
     for name, _ in options:
+        if "=" in name:
+            raise InputError(f"Write an option as two words: -o {' '.join(name.split('=', 1))}")
         near = [] if name in _OPTIONS else get_close_matches(name, _OPTIONS, n=1, cutoff=0.85)
         if near:
             print_note(f"(The option {name!r} is sent as it is. Did you mean {near[0]!r}?)")
-    return {name: _parse_value(value) for name, value in options} or None
+    return {name: _parse_value(value) for name, value in options if value} or None
+
+
+def list_removed(options: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the names of the options that are taken back: those with an empty value."""
+    return [name for name, value in options if not value]
 
 
 def _parse_value(value: str) -> Any:

@@ -60,8 +60,6 @@ def choose_default_model(name: str, *, as_json: bool) -> None:
     if not name:
         show(None, "default_model", as_json=as_json)
         return
-    if name not in load_settings().models:
-        _check_model(name)
     set_value("default_model", name, as_json=as_json)
 
 
@@ -69,6 +67,8 @@ def set_value(name: str, value: str, *, as_json: bool) -> None:
     """Store one setting; an empty value removes it. As JSON, the value that is now in force is printed."""
     if name == "policy" and value:
         parse_policy(value)
+    if name == "default_model" and value and value not in load_settings().models:
+        _check_model(value)
     path = set_setting(name, value)
     result = {**_describe_setting(name, None), "file": str(path)} if as_json else {}
     print_result(result, f"{'Stored' if value else 'Removed'} {name} in {path}.", as_json=as_json, show=print_note)

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -67,11 +67,12 @@ def open_session(
     branch: str | None = None,
     stem: str = "chat",
     in_memory: bool = False,
+    without: Collection[str] = (),
 ) -> Iterator[ChatSession]:
     """Open the conversation that a command continues or starts, and close its store and its provider at the end.
 
     Without an id, it is the most recently changed conversation, or with `new` a new one, whose id begins with `stem`.
-    With `in_memory`, nothing is stored.
+    With `in_memory`, nothing is stored. Options of the last turn named in `without` no longer apply.
     """
     with contextlib.ExitStack() as stack:
         settings = load_settings()
@@ -83,6 +84,7 @@ def open_session(
         held = None if new else _find_settings(archive, id, branch)
         resolved = _resolve(settings, choices, held)
         provider, options = _connect(resolved, held)
+        options = {name: value for name, value in options.items() if name not in without}
         providers = stack.enter_context(contextlib.ExitStack())
         providers.callback(provider.close)
         if store is None and not in_memory:
@@ -93,7 +95,7 @@ def open_session(
         providers.pop_all()
         stack.callback(session.close)
         session.system, session.is_default_model = resolved.system, resolved.is_default
-        session.held, session.stack = resolved, stack
+        session.held, session.before, session.stack = resolved, held, stack
         if held is None and model is None and not session.is_new:
             _mention_other_model(session)
         yield session
@@ -161,6 +163,8 @@ class ChatSession:
     """The conversation that the chat continues. A new conversation is stored only when its first message is sent."""
 
     held: Held
+    before: Settings | None = None
+    """How the conversation was held in its last turn before this command; None if it is new or that is not stored."""
     arguments: Mapping[str, Any] = MappingProxyType({})
     """The options and tools of the command line, for each turn."""
     stack: contextlib.ExitStack
@@ -185,7 +189,7 @@ class ChatSession:
         self.policy = policy
         self._stem = stem
         self._was_created = False
-        self._options = options
+        self.options: Mapping[str, Any] = options or {}
         self._provider = provider
         self._is_named = id is not None
         found = [] if new or id is not None else archive.conversations(limit=1)
@@ -221,7 +225,7 @@ class ChatSession:
             store=self.archive.store,
             branch=branch,
             policy=self.policy,
-            options=self._options,
+            options=self.options,
         )
 
     def _enter(self, id: str, branch: str = MAIN) -> None:  # noqa: A002
@@ -270,7 +274,7 @@ class ChatSession:
     def _hold(self, held: Held, connected: tuple[Provider, Mapping[str, Any]], id: str, branch: str) -> None:  # noqa: A002
         """Continue a conversation with another provider, and close the one so far."""
         before = self.talk
-        self._provider, self._options = connected
+        self._provider, self.options = connected
         self.held, self.policy, self.system = held, held.policy, held.system
         self._enter(id, branch)
         # Waits for a summary that is being written.

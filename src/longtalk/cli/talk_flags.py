@@ -31,7 +31,7 @@ _OPTION = click.option(
     nargs=2,
     multiple=True,
     metavar="NAME VALUE",
-    help="An option for the provider, such as: -o temperature 0.",
+    help="An option for the provider, such as: -o temperature 0. Default: as before; an empty VALUE takes it back.",
 )
 _TOOLS = click.option(
     "-t",

@@ -131,6 +131,22 @@ def test_a_conversation_can_be_named(loopback: Loopback, environment: dict[str, 
     )
 
 
+def test_a_chat_says_what_it_brings_along_from_the_last_turn(
+    loopback: Loopback, environment: dict[str, str], store: str
+) -> None:
+    loopback.say(streamed("One."), streamed("Two."))
+    first = at(loopback, "--store", store, "-s", "Be brief.", "-o", "max_tokens", "5")
+    assert "As before" not in longtalk(*first, said="a\n", environment=environment).stderr
+    done = longtalk(*at(loopback, "--store", store), said="b\n", environment=environment)
+    assert "As before: system text 'Be brief.', options max_tokens 5. `longtalk chat --new` starts" in done.stderr
+    assert sent(loopback)[0] == "Be brief."
+
+
+def test_words_in_place_of_an_id_are_pointed_out(environment: dict[str, str]) -> None:
+    done = longtalk("chat", "say hi", said="", environment=environment)
+    assert "To ask them: longtalk 'say hi'" in done.stderr
+
+
 def test_without_an_id_chat_continues_the_conversation_that_was_changed_last(
     loopback: Loopback, environment: dict[str, str], store: str
 ) -> None:

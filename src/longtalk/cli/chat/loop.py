@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from longtalk.cli.ask_inputs import load_tools, parse_options
+from longtalk.cli.ask_inputs import list_removed, load_tools, parse_options
 from longtalk.cli.chat import turns
 from longtalk.cli.chat.commands import (
     COMMANDS,
@@ -26,6 +27,7 @@ from longtalk.cli.chat.commands import (
     show_last_exchange,
 )
 from longtalk.cli.chat.plain import Plain, Screen
+from longtalk.cli.earlier import mention_settings, mention_tools
 from longtalk.cli.output import can_move_cursor, escape_line, print_error, print_note
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
 from longtalk.cli.store import describe_location
@@ -46,12 +48,17 @@ def run(*, lines: bool, options: Sequence[tuple[str, str]], tools: Sequence[str]
     """
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
-    arguments: dict[str, Any] = {"options": parse_options(options)} if options else {}
+    given = parse_options(options)
+    arguments: dict[str, Any] = {"options": given} if given else {}
     arguments |= {"tools": [tool for name in tools for tool in load_tools(name)]} if tools else {}
-    with exit_on_signals(), open_session(**choices) as session:
+    with exit_on_signals(), open_session(without=list_removed(options), **choices) as session:
         session.arguments = arguments
         chat = Chat(session, _open_screen(session, lines=lines))
-        _greet(chat, choices["store"])
+        _greet(chat, choices["store"], is_named=choices["id"] is not None)
+        mention_settings(session, given or {})
+        mention_tools(session, arguments.get("tools", ()))
+        if session.is_unanswered():
+            print_note(UNANSWERED)
         try:
             failed = _talk(chat, commands=sys.stdin.isatty() or lines)
         finally:
@@ -109,7 +116,7 @@ def _open_screen(session: ChatSession, *, lines: bool) -> Screen:
     return Plain(lines=lines)
 
 
-def _greet(chat: Chat, store: str | None) -> None:
+def _greet(chat: Chat, store: str | None, *, is_named: bool) -> None:
     session = chat.session
     if session.is_default_model:
         print_note(_describe_local_model(session.provider.label.partition(":")[2]))
@@ -118,8 +125,8 @@ def _greet(chat: Chat, store: str | None) -> None:
     print_note(f"{verb} conversation {escape_line(session.id)} in {location}. /help lists commands, /exit leaves.")
     if not session.is_new and sys.stdin.isatty():
         show_last_exchange(chat)
-    if session.is_unanswered():
-        print_note(UNANSWERED)
+    if session.is_new and is_named and " " in session.id.strip():
+        print_note(f"The words are the name of the conversation. To ask them: longtalk {shlex.quote(session.id)}")
 
 
 def _describe_local_model(name: str) -> str:
