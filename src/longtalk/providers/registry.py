@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,9 @@ from longtalk.errors import InputError
 from longtalk.providers.base import Capabilities
 from longtalk.wires import AGENTS, WIRES
 from longtalk.wires.protocol import Wire
+
+if TYPE_CHECKING:
+    from longtalk.models.registry import Model
 
 
 class MissingKey(InputError):
@@ -275,13 +278,20 @@ def _complete_gemini_url(url: str) -> str:
     return url if re.search(r"/v\d+\w*$", url) else f"{url}/v1beta"
 
 
-def suggest_label(name: str) -> str:
-    """Return "Did you mean …?" with the full name of a model that was named without its provider."""
+def list_known(words: str = "") -> list[Model]:
+    """Return the known models of the built-in providers whose names contain all words.
+
+    Vendors come before the providers that resell their models, and names with little else before longer ones.
+    """
     from longtalk.models import registry
 
-    known = [each for each in registry.models(name) if each.provider in PROVIDERS] if name else []
-    # Vendors come before the providers that resell their models, and names with little else before longer ones.
-    known.sort(key=lambda each: (list(PROVIDERS).index(each.provider), len(each.name)))
+    known = [each for each in registry.models(words) if each.provider in PROVIDERS]
+    return sorted(known, key=lambda each: (list(PROVIDERS).index(each.provider), len(each.name)))
+
+
+def suggest_label(name: str) -> str:
+    """Return "Did you mean …?" with the full name of a model that was named without its provider."""
+    known = list_known(name) if name else []
     exact = [f"{each.provider}:{name}" for each in known if name in (each.name, *each.aliases)]
     found = exact or [each.label for each in known if name in each.name.rpartition("/")[2]]
     return f"Did you mean '{found[0]}'?" if found else ""

@@ -37,6 +37,7 @@ OWN_ONLY = {
     ("GET", "/v1/models/{id:path}"),
     ("GET", API + "/health"),
     ("GET", API + "/models"),
+    ("GET", API + "/known-models"),
     ("GET", API + "/openapi.json"),
 }
 """Routes that name nothing of an owner."""

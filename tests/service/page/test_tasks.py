@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 from playwright.sync_api import expect
@@ -21,7 +23,9 @@ def test_a_user_finds_out_why_the_model_forgot_and_has_it_sent(serve: Serve, vis
     expect(panel).to_contain_text("Your message: “What next? Marta suggests vibrato")
     expect(one.page.locator(".inspected")).to_have_count(2)
     panel.get_by_label("Did the model forget something?").fill("aunt birthday")
-    answer = panel.get_by_role("status").filter(has_text="This request has: birthday. It does not have: aunt. The nearest is a line in Memory:")
+    answer = panel.get_by_role("status").filter(
+        has_text="This request has: birthday. It does not have: aunt. The nearest is a line in Memory:"
+    )
     hit = answer.locator(".hit").filter(has_text="I mixed it up with my aunt's")
     expect(hit).to_contain_text("the lines in Memory stand in its place")
     expect(hit).to_contain_text("Memory has a line about it: “birthday is 19 September (corrected)”")
@@ -85,17 +89,75 @@ def test_costs_recommend_what_loses_nothing_and_say_what_the_others_lose(serve: 
     one.page.get_by_role("button", name="Open a sample conversation").click()
     one.page.get_by_role("link", name="Costs", exact=True).click()
     expect(one.page.get_by_text("It cost $0.0916 so far.")).to_be_visible()
-    one.page.get_by_role("combobox", name="And with another model").fill("openai-chat:gpt-5.4-mini")
+    other = one.page.get_by_role("combobox", name="And with another model")
+    other.fill("gpt-5.4-mini")
+    option = one.page.locator("#priced option[value='openai:gpt-5.4-mini']")
+    expect(option).to_have_text(re.compile(r"^\$[\d.]+ in, \$[\d.]+ out per million tokens$"))
     one.page.get_by_role("button", name="Compare policies").click()
-    expect(one.page.get_by_role("heading", name="openai-chat:gpt-5.4-mini")).to_be_visible()
+    one.page.get_by_role("button", name="Compare with openai:gpt-5.4-mini").click()
+    expect(other).to_have_value("openai:gpt-5.4-mini")
+    expect(one.page.get_by_role("heading", name="openai:gpt-5.4-mini")).to_be_visible()
+    expect(
+        one.page.get_by_text(re.compile(r"as now, but with openai:gpt-5.4-mini: \d+ % less than now"))
+    ).to_be_visible()
     best = one.page.locator(".policies .best").first
-    expect(best).to_contain_text("Memory(")
-    expect(best).to_contain_text("Nothing is lost.")
+    expect(best).to_contain_text("Memory (adjusted)")
+    expect(best).to_contain_text("Older details may be missing from a request; the full text stays here.")
     expect(one.page.get_by_text("but: Sends the last 10 exchanges at most.").first).to_be_visible()
-    one.page.get_by_role("button", name="Use KeepLast(10) for the next messages").first.click()
-    expect(one.page.get_by_role("status").filter(has_text="KeepLast(10) is chosen.")).to_be_visible()
+    assert find_problems(one.page) == []
+    one.page.get_by_role("button", name="Use KeepLast(10) for the next messages").click()
+    expect(one.page.locator(".notices")).to_contain_text("“Last 10 exchanges” is chosen")
     one.page.get_by_role("link", name="Memory", exact=True).click()
     expect(one.page.get_by_text("The policy KeepLast(10) does not send these lines.")).to_be_visible()
+
+
+def test_a_policy_is_taken_with_the_model_of_its_block_and_there_is_a_way_back(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    one.page.get_by_role("link", name="Costs", exact=True).click()
+    one.page.get_by_role("combobox", name="And with another model").fill("openai:gpt-5.4-mini")
+    one.page.get_by_role("button", name="Compare policies").click()
+    one.page.get_by_role("button", name="Use KeepLast(10) with openai:gpt-5.4-mini for the next messages").click()
+    model, policy = (one.page.get_by_label(name, exact=True) for name in ("Model", "Policy"))
+    expect(model).to_have_value("openai:gpt-5.4-mini")
+    expect(policy).to_have_value("KeepLast(10)")
+    title, notice = one.page.locator(".views").bounding_box(), one.page.locator(".notice").bounding_box()
+    assert title is not None
+    assert notice is not None
+    assert notice["y"] > title["y"] + title["height"]
+    one.page.get_by_role("button", name="Undo").click()
+    expect(one.page.locator(".notice")).to_have_count(0)
+    expect(model).to_have_value("")
+    expect(policy).to_have_value("")
+
+
+def test_a_policy_that_was_used_earlier_stays_in_the_picker(serve: Serve, visit: Visits) -> None:
+    one = begin(visit, serve(local=AsyncScripted(*[says(f"Answer {i}.") for i in range(2)])))
+    policy = one.page.get_by_label("Policy", exact=True)
+    for i, chosen in enumerate(("KeepLast(3)", "KeepLast(2)")):
+        policy.fill(chosen)
+        one.say(f"Question {i}?")
+        expect(answers(one.page).nth(i)).to_contain_text(f"Answer {i}.")
+    policy.blur()
+    policy.click()
+    one.page.get_by_role("button", name="Last 3 exchanges KeepLast(3) used earlier").click()
+    expect(policy).to_have_value("KeepLast(3)")
+
+
+def test_the_menu_button_covers_no_title_on_a_phone_and_charts_can_be_read(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()), viewport={"width": 390, "height": 844})
+    one.page.goto(f"{one.url}/#/money")
+    title, menu = (each.bounding_box() for each in (one.page.locator("h1"), one.page.locator(".burger")))
+    assert title is not None
+    assert menu is not None
+    assert title["y"] >= menu["y"] + menu["height"]
+    one.page.goto(one.url)
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    one.page.wait_for_url("**/inspector")
+    one.page.goto(f"{one.url}/#/c/sample-violin/money")
+    label = one.page.locator(".scale-of small").first.bounding_box()
+    assert label is not None
+    assert label["height"] >= 12
 
 
 def test_where_all_is_free_of_charge_policies_are_compared_by_tokens(serve: Serve, visit: Visits) -> None:
@@ -110,7 +172,7 @@ def test_where_all_is_free_of_charge_policies_are_compared_by_tokens(serve: Serv
     one.page.get_by_role("combobox", name="And with another model").fill("local")
     one.page.get_by_role("button", name="Compare policies").click()
     expect(one.page.get_by_role("heading", name="Prompt tokens so far, turn by turn")).to_be_visible()
-    expect(one.page.get_by_text("KeepLast(10) would save")).to_be_visible()
+    expect(one.page.get_by_text("Last 10 exchanges would cost")).to_be_visible()
 
 
 def test_a_conversation_without_a_brief_says_how_to_keep_one(serve: Serve, visit: Visits) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 
 import longtalk
-from longtalk._util.concurrency import call_store
+from longtalk._util.concurrency import call_store, run_in_thread
 from longtalk.errors import InputError
 from longtalk.models import registry
 from longtalk.models.call_cost import Prices
 from longtalk.policies.notation import format_policy
+from longtalk.providers.registry import list_known
 from longtalk.service.access import AccessKey
 from longtalk.service.errors import ApiError, not_found, quote
 from longtalk.service.native.routes import ApiCall, Nothing, Route
@@ -70,6 +71,23 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
     """Whether any other `provider:model` can be named too."""
 
 
+class KnownModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that conversations can be simulated with, whether or not the caller can name it."""
+
+    label: str
+    """As `provider:model`."""
+    input: float
+    """US dollars per million tokens."""
+    output: float
+    """US dollars per million tokens."""
+
+
+class KnownModels(msgspec.Struct, frozen=True, kw_only=True):
+    """The models of known prices, vendors first."""
+
+    models: list[KnownModel]
+
+
 async def report_health(call: ApiCall[Nothing, Nothing]) -> Health:
     """Report that the service is there, and whom it takes the caller for."""
     service, caller = call.service, call.caller
@@ -89,6 +107,15 @@ async def list_models(call: ApiCall[Nothing, Nothing]) -> ModelList:
     names = [name for name in service.models.names if not caller.models or name in caller.models]
     allows_any = service.settings.any_model and not caller.models
     return ModelList(models=[_to_model(call, name) for name in names], any_model=allows_any)
+
+
+async def list_known_models(_: ApiCall[Nothing, Nothing]) -> KnownModels:
+    """List the models of known prices, vendors first."""
+    found = await run_in_thread(list_known)
+    priced = [(each.label, each.prices) for each in found if each.prices is not None]
+    return KnownModels(
+        models=[KnownModel(label=label, input=prices.input, output=prices.output) for label, prices in priced]
+    )
 
 
 async def list_keys(call: ApiCall[Nothing, Nothing]) -> Keys:
@@ -142,6 +169,7 @@ def _to_model(call: ApiCall[Any, Any], name: str) -> ModelObject:
 ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", "/health", report_health, answer=Health),
     Route("GET", "/models", list_models, answer=ModelList),
+    Route("GET", "/known-models", list_known_models, answer=KnownModels),
     Route("GET", "/keys", list_keys, answer=Keys),
     Route("DELETE", "/keys/{key}", revoke_key, answer=Keys),
 )

@@ -14,11 +14,11 @@ export function ask({ title, text = "", field = null, value = "", action, danger
   return new Promise((done) => store.set({ question: { title, text, field, value, action, danger, done, number: asked } }));
 }
 
-// Show a notice for some seconds. A problem stays until it is closed.
-export function notify(text, { isProblem = false } = {}) {
+// Show a notice for some seconds: longer if there is something to do or to understand. It can have a button.
+export function notify(text, { isProblem = false, action = "", onAction } = {}) {
   clearTimeout(ending);
-  store.set({ notice: { text, isProblem } });
-  if (!isProblem) ending = setTimeout(() => store.set({ notice: null }), 5000);
+  store.set({ notice: { text, isProblem, action, onAction } });
+  ending = setTimeout(() => store.set({ notice: null }), isProblem ? 20000 : action ? 10000 : 5000);
 }
 
 export const report = (error) => notify(error.message, { isProblem: true });
@@ -54,5 +54,6 @@ export function Dialogs() {
   const { question, notice } = useStore(store);
   return html`${question && html`<${Question} key=${question.number} question=${question} />`}
     <div class="notices" role="status">${notice && html`<p class=${"notice" + (notice.isProblem ? " problem" : "")} role=${notice.isProblem ? "alert" : null}>${notice.text}
+      ${notice.action && html`<button onClick=${() => { store.set({ notice: null }); notice.onAction(); }}>${notice.action}</button>`}
       <button aria-label=${t("close")} onClick=${() => store.set({ notice: null })}>×</button></p>`}</div>`;
 }

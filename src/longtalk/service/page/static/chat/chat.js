@@ -6,7 +6,7 @@ import { app, useStore } from "../store.js";
 import { findVersions } from "../branches/tree.js";
 import { Entry } from "./entry.js";
 import { nameOf } from "../list/list.js";
-import { describe } from "../money/policies.js";
+import { describe, keepChoice, namePolicy, readChoice, readEarlier, toRequest } from "../money/policies.js";
 import { Gauge } from "./gauge.js";
 import { Live, Spoken } from "./live.js";
 import { Scroller } from "./scroller.js";
@@ -114,24 +114,23 @@ const ModelNames = memo(function ModelNames({ models, providers }) {
 function Composer({ talk, state }) {
   const [text, setText] = useState(localStorage.getItem("draft:" + talk.id) || "");
   const [images, setImages] = useState([]);
-  const [model, setModel] = useState("");
-  const [policy, setPolicy] = useState(sessionStorage.getItem("policy:" + talk.id) || ""); // one that was chosen in another view
+  const [model, setModel] = useState(readChoice(talk.id).model); // both may have been chosen in another view
+  const [policy, setPolicy] = useState(readChoice(talk.id).policy);
+  const [refusal, setRefusal] = useState("");
   const [asked, setAsked] = useState(false);
   const { models, providers, health, chosen } = useStore(app);
   const { live, gauge, problem, settings, branch, branches } = state;
-  const choice = { ...(model && { model }), ...(policy && { policy }) };
+  const choice = toRequest({ model, policy });
   talk.choice = choice;
   const ownPolicy = models.find((each) => each.label === gauge?.model)?.policy;
   const message = images.length ? [...(text ? [{ type: "text", text }] : []), ...images.map((url) => ({ type: "image_url", image_url: { url } }))] : text;
   useEffect(() => {
     localStorage.setItem("draft:" + talk.id, text);
-    const later = setTimeout(() => { if (!live && state.info) talk.estimate({ message: message.length ? message : "…", ...choice }).catch(() => {}); }, 700);
+    const later = setTimeout(() => { if (!live && state.info) talk.estimate({ message: message.length ? message : "…", ...choice }).then(() => setRefusal(""), (found) => setRefusal(model ? found.message : "")); }, 700);
     return () => clearTimeout(later);
   }, [text, images, model, policy, live, state.info]);
-  useEffect(() => { if (chosen?.conversation === talk.id) setPolicy(chosen.policy); }, [chosen]);
-  useEffect(() => {
-    if (policy) sessionStorage.setItem("policy:" + talk.id, policy); else sessionStorage.removeItem("policy:" + talk.id);
-  }, [policy]);
+  useEffect(() => { if (chosen?.conversation === talk.id) { setModel(chosen.model); setPolicy(chosen.policy); } }, [chosen]);
+  useEffect(() => keepChoice(talk.id, { model, policy }), [model, policy]);
   const isEmpty = state.info && !state.size;
   useEffect(() => { // a new conversation is for typing, unless the visitor is in a field already
     if (isEmpty && !document.activeElement?.closest("input,select")) document.getElementById("message").focus();
@@ -168,7 +167,7 @@ function Composer({ talk, state }) {
       onDragOver=${(e) => e.preventDefault()} onDrop=${(e) => { if (e.dataTransfer.files[0]?.type.startsWith("image/")) { e.preventDefault(); e.stopPropagation(); take(e.dataTransfer.files); } }}>
     <div class="column">
       ${asked && html`<div class="policy-help" onMouseDown=${(e) => e.preventDefault()}><p class="quiet">${t("policyField")}</p>
-        ${policies.map((each) => html`<button type="button" tabindex="-1" key=${each} onClick=${() => { setPolicy(each); setAsked(false); document.getElementById("message").focus(); }}><b>${each}</b> <small>${describe(each)}</small></button>`)}
+        ${[...new Set([...policies, ...(asked ? readEarlier(talk.id) : [])])].map((each) => html`<button type="button" tabindex="-1" key=${each} onClick=${() => { setPolicy(each); setAsked(false); document.getElementById("message").focus(); }}><b>${namePolicy(each)}</b> <code>${each}</code> ${each === settings.policy ? html`<small class="chip">${t("yours")}</small> ` : policies.includes(each) ? "" : html`<small class="chip">${t("earlier")}</small> `}<small>${describe(each)}</small></button>`)}
         <p class="quiet">${t("policyAs")}</p></div>`}
       <div class="field">
         ${images.map((url, i) => html`<span class="thumb"><img src=${url} alt="" /><button type="button" aria-label=${t("removeImage")} onClick=${() => setImages(images.filter((_, j) => j !== i))}>×</button></span>`)}
@@ -185,6 +184,7 @@ function Composer({ talk, state }) {
         </div>
       </div>
       <div class="gauge"><${Gauge} id=${talk.id} gauge=${gauge} onOpen=${() => talk.inspect("next")} /></div>
+      ${model && refusal && html`<p class="problem other">${refusal}</p>`}
       ${!model && gauge && settings.model && gauge.model !== settings.model && html`<p class="quiet other">${t("otherModel", { before: settings.model, model: gauge.model })}</p>`}
     </div>
   </form>`;

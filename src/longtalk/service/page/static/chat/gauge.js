@@ -3,13 +3,14 @@ import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { count, dollars } from "../format.js";
+import { readChoice, toRequest } from "../money/policies.js";
 import { onOthers } from "./talk.js";
 
 export function Gauge({ id, gauge, onOpen = () => sessionStorage.setItem("turn:" + id, "next") }) {
   const room = gauge?.limit ?? gauge?.window;
   const used = room ? Math.min(100, (100 * gauge.tokens) / room) : 0;
   const label = gauge && t("gauge", { tokens: count(gauge.tokens), window: room ? t(gauge.limit === null ? "ofWindow" : "ofPolicy", { window: count(room) }) : "" })
-    + t(gauge.cost === null ? "nextCostUnknown" : gauge.cost === 0 ? "nextFree" : "nextCost", { cost: dollars(gauge.cost) });
+    + t(gauge.cost === null ? "nextCostUnknown" : gauge.cost === 0 ? "nextFree" : "nextCost", { cost: dollars(gauge.cost), model: gauge.model });
   return html`<a href=${`#/c/${encodeURIComponent(id)}/inspector`} onClick=${onOpen} title=${label || t("seeNext")}>
     <progress max="100" value=${used} aria-hidden="true" /><span>${label || t("seeNext")}</span></a>`;
 }
@@ -19,8 +20,7 @@ export function NextRequest({ conversation, branch }) {
   const [gauge, setGauge] = useState(null);
   useEffect(() => {
     let current = true;
-    const policy = sessionStorage.getItem("policy:" + conversation); // one that was chosen in the costs
-    const load = () => api.post(api.one(conversation) + "/estimate", { branch, message: "…", ...(policy && { policy }) })
+    const load = () => api.post(api.one(conversation) + "/estimate", { branch, message: "…", ...toRequest(readChoice(conversation)) })
       .then((found) => current && setGauge(found), () => {});
     load();
     const leave = onOthers((other) => other === conversation && load());

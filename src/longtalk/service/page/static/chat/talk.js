@@ -2,6 +2,7 @@
 import * as api from "../api.js";
 import { createStore } from "../store.js";
 import { prepareMarkdown } from "../markdown.js";
+import { keepEarlier } from "../money/policies.js";
 
 const pageSize = 30;
 const most = 90; // entries in the window
@@ -67,6 +68,7 @@ export class Talk {
     if (number !== this.loads) return this.loading;
     const now = this.store.get();
     if (now.branch === branch && (now.from !== from || now.to !== to)) return this.load(); // the window was moved meanwhile
+    keepEarlier(this.id, settings.policy);
     const head = branches.find((each) => each.name === branch);
     const end = Math.max(head?.entries ?? 0, (page.entries.at(-1)?.position ?? -1) + 1);
     this.store.set((now) => ({ info, branch, settings, size: end, from: page.from, to: before ?? end, ...marks,

@@ -2,7 +2,7 @@
 import { html, useState } from "../ui.js";
 import { t } from "../strings.js";
 
-const [width, height, top, foot] = [700, 160, 16, 16];
+const [width, height, top] = [700, 150, 6];
 
 // Join neighbours by their average, so that at most `most` values are drawn. Unknown values stay unknown.
 function thin(values, most = 140) {
@@ -42,15 +42,15 @@ export function Chart({ bars, lines = [], titles, label, format, sums = true }) 
   const key = [...(bars ? [{ name: bars.name, kind: "all", text: shown(bars.values, value) }] : []),
     ...(bars?.part ? [{ name: bars.partName, kind: "rest", text: shown(bars.part, part) }] : []),
     ...lines.map((line, i) => ({ name: line.name, kind: "line" + i, text: shown(line.values, drawn[i]) }))];
-  return html`<svg class="chart" viewBox=${`0 0 ${width} ${height + foot}`} role="img" aria-label=${label} onPointerMove=${follow} onPointerLeave=${() => setAt(null)}>
+  // Texts are beside the drawing, so that they stay as large as other text where it is small.
+  return html`<p class="scale-of" aria-hidden="true"><small>${format(high)}</small></p><svg class="chart" viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${label} onPointerMove=${follow} onPointerLeave=${() => setAt(null)}>
       <rect class="back" width=${width} height=${height} />
       <line class="axis" x1="0" x2=${width} y1=${top} y2=${top} /><line class="axis" x1="0" x2=${width} y1=${height} y2=${height} />
       ${at !== null && html`<rect class="here" x=${at * slot} width=${slot} y=${top} height=${height - top} />`}
-      <text x="0" y="11">${format(high)}</text>
-      ${names.length > 1 && html`<text x="0" y=${height + foot - 3}>${names[0]}</text><text class="last" x=${Math.min(width, names.length * slot)} y=${height + foot - 3}>${names[names.length - 1]}</text>`}
       ${value.map((each, i) => html`<rect class="all" x=${i * slot + slot * 0.12} width=${Math.max(slot * 0.76, 1)} y=${y(each - (part[i] || 0))} height=${height - y(each - (part[i] || 0))} />
         ${part[i] > 0 && html`<rect class="rest" x=${i * slot + slot * 0.12} width=${Math.max(slot * 0.76, 1)} y=${y(each)} height=${y(each - part[i]) - y(each)} />`}`)}
       ${drawn.map((values, i) => html`<path class=${"path line" + i} d=${path(values)} />`)}
     </svg>
+    ${names.length > 1 && html`<p class="scale-of" aria-hidden="true" style=${{ width: `${Math.min(100, (100 * names.length * slot) / width)}%` }}><small>${names[0]}</small><small>${names[names.length - 1]}</small></p>`}
     <p class="key"><small>${at !== null ? names[at] : sums ? t("inSum") : t("atTheEnd")}</small>${key.map((each) => html`<small key=${each.name}><svg viewBox="0 0 8 8" aria-hidden="true"><rect class=${each.kind} width="8" height="8" rx="1.5" /></svg>${each.name} <b>${each.text}</b></small>`)}</p>`;
 }

@@ -1,41 +1,56 @@
-// What other policies would have cost in this conversation, as a chart and as a list that recommends the cheapest of those that lose nothing.
-import { html, useState } from "../ui.js";
+// What other policies and models would have cost in this conversation, against what is in use now, as charts and lists that
+// recommend the cheapest of those that keep at least a brief of everything.
+import { html, memo, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { count, dollars } from "../format.js";
 import { Chart } from "./chart.js";
-import { choosePolicy, describe, keepsAll } from "./policies.js";
+import { choosePolicy, describe, keepsAll, namePolicy, readEarlier } from "./policies.js";
 import { app, useStore } from "../store.js";
 
 const policies = ["KeepAll()", "KeepLast(10)", "TokenBudget(8_000)", "Summarize(8_000)", "Economy()", "Memory()"];
+const most = { policies: 8, models: 3 }; // in one simulation
 
-export function Compare({ conversation, path, branch }) {
+// `priced` are the models of the conversation that have cost something, latest first; `paid` is what they cost.
+export function Compare({ conversation, path, branch, priced, paid }) {
   const [state, setState] = useState({});
   const [other, setOther] = useState("");
+  const [known, setKnown] = useState(null);
   const { models: served, providers } = useStore(app);
-  const run = async () => {
+  const suggest = () => known || api.get("/known-models").then((found) => setKnown(found.models), () => {});
+  const run = async (other) => {
     setState({ busy: true });
     try {
       const { policy, model } = await api.get(path + "/settings", { branch });
-      const own = policy && !policies.includes(policy) ? policy : null;
-      const ask = (list, models) => api.post(path + "/simulate", { policies: list, branch, models: [...new Set(models)].filter(Boolean) });
+      const own = [policy, ...readEarlier(conversation)].filter((each) => each && !policies.includes(each));
+      const ask = (list, models) => api.post(path + "/simulate", { policies: [...new Set(list)].slice(0, most.policies), branch, models: [...new Set(models)].filter(Boolean).slice(0, most.models) });
       // A policy with parts from outside the library can't be simulated here, nor a model that the library does not know.
-      const askWithOwn = (models) => (own ? ask([...policies, own], models).catch(() => ask(policies, models)) : ask(policies, models));
-      const { runs } = await askWithOwn([model, other]).catch(() => askWithOwn([other]));
-      setState({ runs, policy });
+      const askWithOwn = (models) => (own.length ? ask([...policies, ...own], models).catch(() => ask(policies, models)) : ask(policies, models));
+      const { runs } = await askWithOwn([model, other, ...priced]).catch(() => askWithOwn([other, ...priced]));
+      setState({ runs, policy, model });
     } catch (error) {
       setState({ problem: error.message });
     }
   };
+  const meant = (/Did you mean ['"]([^'"]+)['"]/.exec(state.problem) || [])[1];
+  const now = state.runs?.find((each) => each.model === state.model && each.policy === state.policy && !each.problem);
   const models = [...new Set((state.runs || []).map((each) => each.model))];
   return html`<section aria-label=${t("compare")}>
     <h2>${t("payLess")}</h2><p class="quiet">${t("compareHelp")}</p>
-    <p class="row start"><button class="primary" disabled=${!!state.busy} onClick=${run}>${t("compare")}</button>
-      <input list="priced" aria-label=${t("alsoModel")} placeholder=${t("alsoModel")} value=${other} onInput=${(e) => setOther(e.target.value.trim())} /> <small role="status">${state.busy ? t("comparing") : ""}</small></p>
-    <datalist id="priced">${[...served.map((each) => each.label).filter(Boolean), ...providers.flatMap((each) => each.models)].map((name) => html`<option value=${name} />`)}</datalist>
-    <div aria-live="polite">${state.problem && html`<p class="problem">${state.problem}</p>`}
-    ${models.map((model) => html`<${Comparison} key=${model} conversation=${conversation} own=${state.policy} model=${model} runs=${state.runs.filter((each) => each.model === model)} />`)}</div></section>`;
+    <p class="row start"><button class="primary" disabled=${!!state.busy} onClick=${() => run(other)}>${t("compare")}</button>
+      <input list="priced" aria-label=${t("alsoModel")} placeholder=${t("alsoModel")} value=${other} onFocus=${suggest} onInput=${(e) => setOther(e.target.value.trim())} /> <small role="status">${state.busy ? t("comparing") : ""}</small></p>
+    <${Known} served=${served} providers=${providers} known=${known} />
+    <div aria-live="polite">${state.problem && html`<p class="problem">${state.problem} ${meant && html`<button onClick=${() => { setOther(meant); run(meant); }}>${t("compareWith", { model: meant })}</button>`}</p>`}
+    ${now && paid > 0 && now.cost > 0 && html`<p class="quiet">${t("sameRules", { now: dollars(now.cost), paid: dollars(paid) })}</p>`}
+    ${models.map((model) => html`<${Comparison} key=${model} conversation=${conversation} own=${state.policy} now=${now} model=${model} isOwn=${model === state.model} runs=${state.runs.filter((each) => each.model === model)} />`)}</div></section>`;
 }
+
+// The models to choose from, with their prices. There are hundreds, so they are drawn once.
+const Known = memo(function Known({ served, providers, known }) {
+  const prices = new Map((known || []).map((each) => [each.label, t("prices", { input: dollars(each.input), output: dollars(each.output) })]));
+  const names = new Set([...served.map((each) => each.label).filter(Boolean), ...providers.flatMap((each) => each.models), ...prices.keys()]);
+  return html`<datalist id="priced">${[...names].map((name) => html`<option key=${name} value=${name}>${prices.get(name)}</option>`)}</datalist>`;
+});
 
 // The amounts of each turn, added up from turn to turn.
 function addUp(run, turns, pick) {
@@ -45,28 +60,37 @@ function addUp(run, turns, pick) {
   return turns.map((turn) => (all += byTurn.get(turn) || 0));
 }
 
-function Comparison({ conversation, own, model, runs }) {
+function Comparison({ conversation, own, now, model, isOwn, runs }) {
   const listed = runs.filter((each) => each.policy !== "optimum");
   const whole = listed.filter((each) => !each.problem);
   if (!whole.length) return html`<p class="problem">${model}: ${runs[0].problem}</p>`;
   // Where all is free of charge, tokens tell policies apart.
   const priced = whole.every((each) => each.cost !== null) && whole.some((each) => each.cost > 0);
   const value = (each) => (priced ? each.cost : each.usage.input);
-  const cheapest = whole.reduce((a, b) => (value(b) < value(a) ? b : a));
+  const least = (list) => list.reduce((a, b) => (value(b) < value(a) ? b : a));
+  const highest = Math.max(...whole.map(value)) || 1;
+  const cheapest = least(whole);
   const keeping = whole.filter((each) => keepsAll(each.policy));
-  const best = (keeping.length ? keeping : whole).reduce((a, b) => (value(b) < value(a) ? b : a));
+  const best = least(keeping.length ? keeping : whole);
+  // All is compared with what is in use now; with the same policy in this model where that costs nothing; else with sending everything.
+  const same = whole.find((each) => each.policy === own);
   const all = whole.find((each) => each.policy === "KeepAll()");
-  const most = Math.max(...whole.map(value)) || 1;
-  const save = (run) => (all && value(all) ? Math.round(100 * (1 - value(run) / value(all))) : 0);
-  const sentence = save(best) > 0 ? t(best.policy === own ? "ownBest" : "cheapest", { policy: best.policy, percent: save(best) }) : t("keepAllBest");
+  const base = priced && now?.cost > 0 ? now : same || all || best;
+  const than = t(base === now ? "thanNow" : base === same ? "thanSame" : "thanAll", { name: namePolicy(base.policy) });
+  const save = (run) => (value(base) ? Math.round(100 * (1 - value(run) / value(base))) : 0);
+  const say = (run) => (save(run) ? t(save(run) > 0 ? "less" : "more", { percent: Math.abs(save(run)), than }) : t("asMuch", { than }));
+  const sentence = best === base ? t("ownBest", { name: namePolicy(best.policy) }) : t("cheapest", { name: namePolicy(best.policy), difference: say(best) });
   const turns = [...new Set(whole[0].calls.map((call) => call.turn))];
-  const lines = whole.map((run) => ({ name: run.policy, values: addUp(run, turns, (call) => (priced ? call.cost : call.usage.input)) }));
-  return html`<h3>${model}</h3><p><strong>${sentence}</strong> ${cheapest !== best && save(cheapest) > 0 ? t("cheaperButLossy", { policy: cheapest.policy, percent: save(cheapest), loses: describe(cheapest.policy) }) : ""} <small>${t("sameRules")}</small></p>
+  const lines = whole.map((run) => ({ name: namePolicy(run.policy), values: addUp(run, turns, (call) => (priced ? call.cost : call.usage.input)) }));
+  const label = t(priced ? "costSoFar" : "tokensSoFar");
+  const row = (each) => html`<li key=${each.policy} class=${each === best ? "best" : ""}><span>${namePolicy(each.policy)} ${isOwn && each === same ? html` <small class="chip">${t("yours")}</small>` : ""}${each === best ? html` <small class="chip">${t("recommended")}</small>` : ""}<small class="does">${describe(each.policy)} <code>${each.policy}</code></small></span>
+      ${each.problem ? html`<span class="problem">${each.problem}</span><span /><span />` : html`<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width=${(100 * value(each)) / highest} height="4" /></svg>
+        <span>${priced ? dollars(each.cost) + " · " : ""}${t("tokenCount", { count: count(each.usage.input) })}<small class="does">${each === base ? "" : say(each)}</small></span>
+        ${isOwn && each === same ? html`<span />` : html`<button aria-label=${t(isOwn ? "usePolicyOf" : "useBothOf", { policy: each.policy, model })} onClick=${() => choosePolicy(conversation, each.policy, isOwn ? "" : model)}>${t("usePolicy")}</button>`}`}</li>`;
+  return html`<h3>${model}</h3>${!isOwn && same && base !== same ? html`<p>${t("sameWithModel", { name: namePolicy(own), model, difference: say(same) })}</p>` : ""}
+    <p><strong>${sentence}</strong> ${cheapest !== best && save(cheapest) > save(best) ? t("cheaperButLossy", { name: namePolicy(cheapest.policy), difference: say(cheapest), loses: describe(cheapest.policy) }) : ""}</p>
     ${whole.some((each) => each.cost === null) && html`<p class="quiet">${t("noPrices")}</p>`}
-    <h3>${t(priced ? "costSoFar" : "tokensSoFar")}</h3>
-    <${Chart} lines=${lines} titles=${turns.map((_, i) => t("turnNumber", { number: i + 1 }))} label=${t(priced ? "costSoFar" : "tokensSoFar")} format=${priced ? dollars : (value) => (value === null ? "–" : count(value))} sums=${false} />
-    <ul class="policies">${[...listed].sort((a, b) => (b === best) - (a === best) || value(a) - value(b)).map((each) => html`<li key=${each.policy} class=${each === best ? "best" : ""}><span>${each.policy}${each.policy === own ? html` <small class="chip">${t("yours")}</small>` : ""}${each === best ? html` <small class="chip">${t("recommended")}</small>` : ""}<small class="does">${describe(each.policy)}</small></span>
-      ${each.problem ? html`<span class="problem">${each.problem}</span><span /><span />` : html`<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width=${(100 * value(each)) / most} height="4" /></svg>
-        <span>${priced ? dollars(each.cost) + " · " : ""}${t("tokenCount", { count: count(each.usage.input) })}</span>
-        ${each.policy === own ? html`<span />` : html`<button aria-label=${t("usePolicyOf", { policy: each.policy })} onClick=${() => choosePolicy(conversation, each.policy)}>${t("usePolicy")}</button>`}`}</li>`)}</ul>`;
+    <h3>${label}</h3>
+    <${Chart} lines=${lines} titles=${turns.map((_, i) => t("turnNumber", { number: i + 1 }))} label=${label} format=${priced ? dollars : (value) => (value === null ? "–" : count(value))} sums=${false} />
+    <ul class="policies">${[...listed].sort((a, b) => (b === best) - (a === best) || value(a) - value(b)).map(row)}</ul>`;
 }

@@ -35,7 +35,7 @@ function Figures({ list }) {
   const paid = sumKnown(list, (each) => each.cost);
   const whole = sumKnown(list, (each) => each.cached);
   return html`${paid === 0 && !unpriced && html`<p class="lead">${t("saidFree")}</p>`}
-    ${paid > 0 && whole > 0 && html`<p class="lead">${t(whole > paid ? "saidPaid" : "saidPaidMore", { cost: dollars(paid), whole: dollars(whole), percent: Math.round(100 * (1 - paid / whole)) })}</p>`}
+    ${paid > 0 && whole > 0 && html`<p class="lead">${t(whole > paid ? "saidPaid" : "saidPaidMore", { cost: dollars(paid), whole: dollars(whole), percent: Math.round(100 * (whole / paid - 1)) })}</p>`}
     <dl class="figures">${figures.map(([name, value]) => html`<div><dt>${t(name)}</dt><dd>${value}</dd></div>`)}</dl>
     ${unpriced > 0 && html`<p class="quiet">${t("unpriced", { count: unpriced })}</p>`}`;
 }
@@ -64,7 +64,7 @@ function All() {
   return html`<h1>${t("moneyAll")}</h1><p class="quiet">${t("noSamples")}</p>
     ${waits || (found.days.length ? html`<${Figures} list=${found.days} />
       <${Usage} list=${found.days} name=${(each) => each.day} first=${t("day")} more=${[[t("turns"), (each) => count(each.turns)]]} />`
-      : html`<p class="card-note">${t("noTurns")}</p>`)}`;
+      : html`<p class="card-note">${t("noTurnsAll")}</p>`)}`;
 }
 
 // Join the figures of each turn with those of its replay. A turn without a price is left out of all amounts.
@@ -85,7 +85,8 @@ function One({ conversation, branch }) {
   const list = join(metrics, replay.turns);
   return html`<h1>${t("moneyOne")}</h1>
     ${!list.length ? html`<p class="card-note">${t("noTurns")}</p>` : html`<${Figures} list=${list} />
-      <${Compare} conversation=${conversation} path=${path} branch=${branch} />
+      <${Compare} conversation=${conversation} path=${path} branch=${branch} paid=${sumKnown(list, (each) => each.cost)}
+        priced=${[...new Set(list.filter((each) => each.cost > 0).map((each) => each.model).reverse())]} />
       <${Usage} list=${list} name=${(each) => time(each.at)} first=${t("turn")} />
       ${receipts.length > 0 && html`<${Receipts} receipts=${receipts} />`}`}`;
 }

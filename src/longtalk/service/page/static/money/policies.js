@@ -1,24 +1,56 @@
-// What policies do, in words, and whether they lose what they leave out.
+// Policies in words, and which of them is chosen for the next messages of a conversation.
 import { t } from "../strings.js";
 import { notify } from "../dialogs.js";
 import { app } from "../store.js";
 
 const known = ["KeepAll", "KeepLast", "TokenBudget", "Summarize", "Economy", "Memory"];
-const nameOf = (policy) => policy.slice(0, policy.indexOf("("));
+const kindOf = (policy) => policy.slice(0, policy.indexOf("("));
+const numberOf = (policy) => { const n = (policy.match(/\((\d[\d_]*)/) || [])[1]?.replace(/_/g, ""); return n ? Number(n).toLocaleString() : ""; };
 
 // Return what a policy does, or nothing for one that is not known here.
-export function describe(policy) {
-  const n = (policy.match(/\((\d[\d_]*)/) || [])[1]?.replace(/_/g, "") || "";
-  return known.includes(nameOf(policy)) ? t("does_" + nameOf(policy), { n: n && Number(n).toLocaleString() }) : "";
+export const describe = (policy) => (known.includes(kindOf(policy)) ? t("does_" + kindOf(policy), { n: numberOf(policy) }) : "");
+
+// Return a plain name for a policy, or its code for one that is not known here.
+export function namePolicy(policy) {
+  const kind = kindOf(policy);
+  if (!known.includes(kind)) return policy;
+  return t("name_" + kind, { n: numberOf(policy) }) + (kind === "Memory" && policy !== "Memory()" ? t("adjusted") : "");
 }
 
-// Choose a policy for the next messages of a conversation, and go to the field where they are written.
-export function choosePolicy(conversation, policy) {
-  sessionStorage.setItem("policy:" + conversation, policy);
-  app.set({ chosen: { conversation, policy } });
-  notify(t("policyChosen", { policy }));
+const read = (name, conversation) => sessionStorage.getItem(name + conversation) || "";
+const keep = (name, conversation, value) => (value ? sessionStorage.setItem(name + conversation, value) : sessionStorage.removeItem(name + conversation));
+
+// What is chosen for the next messages; empty where it stays as it is.
+export const readChoice = (conversation) => ({ model: read("model:", conversation), policy: read("policy:", conversation) });
+export function keepChoice(conversation, { model, policy }) {
+  keep("model:", conversation, model);
+  keep("policy:", conversation, policy);
+}
+// The choice as requests have it.
+export const toRequest = ({ model, policy }) => ({ ...(model && { model }), ...(policy && { policy }) });
+
+function apply(conversation, choice) {
+  keepChoice(conversation, choice);
+  app.set({ chosen: { conversation, ...choice } });
+}
+
+// Choose a policy for the next messages of a conversation, and a model with it if one is named ("" for its own), and go
+// to the field where they are written.
+export function choosePolicy(conversation, policy, model) {
+  const before = readChoice(conversation);
+  apply(conversation, { policy, model: model ?? before.model });
+  const name = namePolicy(policy);
+  const text = t(model ? "bothChosen" : "policyChosen", { name, model, does: describe(policy) });
+  notify(text, { action: t("undo"), onAction: () => apply(conversation, before) });
   location.hash = "#/c/" + encodeURIComponent(conversation);
 }
 
-// All that such a policy leaves out stays within reach of the model.
-export const keepsAll = (policy) => ["KeepAll", "Memory"].includes(nameOf(policy));
+// The policies that a conversation had, latest first, so that there is a way back.
+export const readEarlier = (conversation) => JSON.parse(localStorage.getItem("policies:" + conversation) || "[]");
+export function keepEarlier(conversation, policy) {
+  const earlier = readEarlier(conversation);
+  if (policy && earlier[0] !== policy) localStorage.setItem("policies:" + conversation, JSON.stringify([policy, ...earlier.filter((each) => each !== policy)].slice(0, 3)));
+}
+
+// Whether the model gets at least a brief of all that such a policy leaves out, and quotes where they fit.
+export const keepsAll = (policy) => ["KeepAll", "Memory"].includes(kindOf(policy));
