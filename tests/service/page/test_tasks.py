@@ -294,3 +294,44 @@ def test_a_search_says_first_where_the_request_has_what_it_looks_for(serve: Serv
     field.fill("metronome bars week")
     expect(panel.locator(".hit", has_text="60").first).to_be_visible()
     expect(panel).not_to_contain_text("**")
+
+
+def test_a_corrected_line_stays_in_its_place_with_its_source_and_leads_to_what_contradicts_it(
+    serve: Serve, visit: Visits
+) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    one.page.get_by_role("link", name="Memory", exact=True).click()
+    decisions = one.page.get_by_role("region", name="decisions")
+    line = decisions.get_by_role("listitem").first
+    line.get_by_role("button", name="Edit").click()
+    one.page.get_by_role("textbox", name="Edit").fill("birthday is 20 September")
+    one.page.get_by_role("button", name="Save").click()
+    expect(line).to_contain_text("birthday is 20 September")
+    expect(line).to_contain_text("corrected by hand")
+    source = line.get_by_role("link", name="Source of “birthday is 20 September”")
+    assert "/at/yxuit9pje4w8-0" in str(source.get_attribute("href"))
+    line.get_by_role("link", name="Look for them in the next request").click()
+    panel = one.page.get_by_role("complementary", name="What the model saw")
+    expect(panel).to_contain_text("Next request not sent yet")
+    field = panel.get_by_label("Did the model forget something?")
+    expect(field).to_have_value("birthday is 19 September (corrected)")
+    one.page.get_by_label("Message", exact=True).fill("When is my father's birthday?")
+    hit = panel.locator(".hit", has_text="Correction: my father's birthday is on 19 September")
+    expect(hit.locator(".verdict")).to_have_text("recalled")
+    hit.get_by_role("link", name="Show it in the chat").click()
+    expect(one.page.locator("article.found")).to_be_in_viewport()
+    expect(field).to_have_value("birthday is 19 September (corrected)")
+    hit.get_by_role("button", name="Leave out of all requests").click()
+    expect(hit).to_contain_text("you left it out in the chat")
+
+
+def test_the_answer_is_in_sight_after_sending_from_far_back(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted(says("Practise *legato*."))))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    one.page.get_by_role("link", name="Memory", exact=True).click()
+    one.page.get_by_role("link", name="Source of").first.click()
+    expect(one.page.locator("article.found")).to_be_in_viewport()
+    one.say("What should I practise?")
+    expect(answers(one.page).last).to_contain_text("Practise legato.")
+    expect(answers(one.page).last).to_be_in_viewport()

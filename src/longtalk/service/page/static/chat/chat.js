@@ -76,8 +76,17 @@ function useGoal(talk, { at, on, position }, { entries, branch, size }) {
   return { goal: at && found === at ? at : null, isAwaited: !!at && at !== found && at !== missing };
 }
 
+// The panel that is open. On a wide screen it stays while a message is shown that it leads to.
+function usePanel(view) {
+  const open = useRef("");
+  const stays = view === "at" && matchMedia("(min-width: 64rem)").matches;
+  if (!stays) open.current = views[view] ? view : "";
+  return open.current;
+}
+
 function Conversation({ talk, view, tab, at, on, position }) {
   const state = useStore(talk.store);
+  const panel = usePanel(view);
   const { entries, live, problem, branches, branch, size, pinned, excluded, costs, compactions } = state;
   const { goal, isAwaited } = useGoal(talk, { at, on, position }, state);
   const versions = useMemo(() => findVersions(branches, branch), [branches, branch]);
@@ -98,11 +107,11 @@ function Conversation({ talk, view, tab, at, on, position }) {
         ${!problem && !live && cutOff && html`<p class="quiet">${t("cutOff")} <button onClick=${() => talk.retry()}>${t("goOn")}</button></p>`}`}>
       ${shown.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} talk=${talk} branch=${branch} versions=${versions.get(entry.position)} compaction=${compactions.get(entry.position)}
         pinned=${pinned.includes(entry.id)} excluded=${excluded.includes(entry.id)} cost=${entry.role === "assistant" && !entry.calls.length ? costs[entry.turn] : undefined}
-        found=${entry.id === at} inspected=${view === "inspector" && entry.turn === (state.inspected || last)} busy=${!!live} place=${entry.position + 1} count=${size} />`)}
+        found=${entry.id === at} inspected=${panel === "inspector" && entry.turn === (state.inspected || last)} busy=${!!live} place=${entry.position + 1} count=${size} />`)}
     <//>
     <${Spoken} talk=${talk} />
     <${Composer} talk=${talk} state=${state} />
-    ${views[view] && html`<${Panel} key=${view} name=${view} talk=${talk} state=${state} tab=${tab} />`}`;
+    ${panel && html`<${Panel} key=${panel} name=${panel} talk=${talk} state=${state} tab=${tab} />`}`;
 }
 
 // A provider may have hundreds of models, so they are drawn once.

@@ -81,6 +81,7 @@ function Hit({ hit, words, run, lines, policy, conversation, path, branch, onCha
     ${run && html`<p>${explain(run, policy)}${isGone && run.reason === "brief" ? " " + (line ? t("briefHasIt", { text: cut(line.text, 90) }) : t("briefLacksIt")) : ""}</p>`}
     <p class="ways"><a href=${linkTo(conversation, hit.entry, branch, hit.position)}>${t("whereItHappened")}</a>
       ${isOut ? html`<button onClick=${() => change(api.remove, "exclusions", "includedNow").catch(report)}>${t("include")}</button>`
+        : run && !isGone ? html`<button onClick=${() => change(api.put, "exclusions", "excludedNow").catch(report)}>${t("exclude")}</button>`
         : isGone && html`<button disabled=${isPinned} onClick=${pin}>${isPinned ? t("isPinned") : t("sendAlways")}</button>
         ${run.verdict === "left_out" && !policy.includes("Memory(") && html`<button onClick=${() => choosePolicy(conversation, "Memory()")}>${t("useFromNow", { policy: "Memory()" })}</button>`}
         <a href=${`#/c/${encodeURIComponent(conversation)}/memory`}>${t("rememberIt")}</a>`}</p></li>`;

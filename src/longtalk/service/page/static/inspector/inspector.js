@@ -22,7 +22,8 @@ export function Inspector({ conversation, branch, turn, tab: asked, gauge, choic
   const [tab, setTab] = useState("context");
   useEffect(() => { if (TABS.includes(asked)) setTab(asked); }, [asked]);
   const [turns, setTurns] = useState([]);
-  const [words, setWords] = useState(""); // what is looked for, in whichever turn
+  const [words, setWords] = useState(sessionStorage.getItem("find:" + conversation) || ""); // what is looked for, in whichever turn
+  useEffect(() => sessionStorage.removeItem("find:" + conversation), []);
   const path = api.one(conversation);
   const last = turn === "next" ? null : turn;
   useEffect(() => { api.get(path + "/metrics", { branch }).then((found) => setTurns(found.metrics), () => {}); }, [conversation, branch, last]);
@@ -55,7 +56,7 @@ function Turns({ turns, chosen, onChoose }) {
   const go = (number) => onChoose(turns[number]?.turn || "next");
   return html`<div class="row turns"><button aria-label=${t("earlierTurn")} disabled=${at < 1} onClick=${() => go(at - 1)}>‹</button>
     <span>${isNext ? html`${t("nextRequest")} <small>${t("notSent")}</small>` : html`${t("turnOf", { number: at + 1, all: turns.length })} <small>${time(turns[at].at)}</small>`}</span>
-    <button aria-label=${t("laterTurn")} title=${at + 1 >= turns.length ? t("nextRequest") : null} disabled=${isNext} onClick=${() => go(at + 1)}>›</button></div>`;
+    <button aria-label=${t("laterTurn")} title=${at + 1 >= turns.length ? t("nextRequest") : null} disabled=${isNext} onClick=${() => go(at + 1)}>${at + 1 === turns.length ? html`<span aria-hidden="true">${t("nextRequest")} </span>` : ""}›</button></div>`;
 }
 
 // Which turn it is: its message.

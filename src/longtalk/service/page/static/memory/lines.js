@@ -12,7 +12,7 @@ export function UsePolicy({ conversation, policy }) {
 }
 
 // A line that can be edited and revoked. `path` is that of all lines; `source` says where it came from.
-export function Line({ line, source, path, query, change }) {
+export function Line({ line, source, path, query, change, below = null, onEdit = () => {} }) {
   const [draft, setDraft] = useState(null);
   const box = useRef(null);
   useEffect(() => box.current?.focus(), [draft === null]);
@@ -28,7 +28,10 @@ export function Line({ line, source, path, query, change }) {
     event.preventDefault();
     const text = draft.trim();
     if (busy || !text) return;
-    if (text === line.text || await run(() => api.patch(own, { text }, query))) setDraft(null);
+    if (text === line.text) return setDraft(null);
+    if (!await run(() => api.patch(own, { text }, query))) return;
+    setDraft(null);
+    onEdit(line.text, text);
   };
   const revoke = async () => {
     const sure = await ask({ title: t("revokeTitle", { text: cut(line.text) }), text: t("revokeSure"), action: t("forget"), danger: true });
@@ -46,7 +49,7 @@ export function Line({ line, source, path, query, change }) {
           <span class="row"><button class="primary" disabled=${busy || !draft.trim()}>${t("save")}</button><button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></span></form>`}
     <small>${t("stated", { day: day(line.at) })}${day(line.seen) !== day(line.at) ? ` · ${t("seen", { day: day(line.seen) })}` : ""} ${source}
       ${draft === null && html`<button class="small" disabled=${busy} aria-label=${t("editLine", about)} onClick=${() => setDraft(line.text)}>${t("edit")}</button>`}
-      <button class="small danger" disabled=${busy} aria-label=${t("revokeLine", about)} title=${t("revokeHelp")} onClick=${revoke}>${t("forget")}</button></small></li>`;
+      <button class="small danger" disabled=${busy} aria-label=${t("revokeLine", about)} title=${t("revokeHelp")} onClick=${revoke}>${t("forget")}</button></small>${below}</li>`;
 }
 
 // A form that adds a line to one of the fields.

@@ -10,6 +10,19 @@ import { announce, onOthers } from "../chat/talk.js";
 import { Add, Line, UsePolicy } from "./lines.js";
 import { Profile } from "./profile.js";
 
+// Return for lines that were edited what they were at first, and for all lines their place in the order in which they came.
+function findOrigins(changes) {
+  const [origins, places] = [new Map(), new Map()];
+  for (const { added, removed } of changes) {
+    for (const line of added) {
+      const old = !line.entry && added.length === 1 && removed.length === 1 && removed[0].field === line.field && removed[0];
+      if (old) origins.set(line.id, origins.get(old.id) ?? old);
+      if (!places.has(line.id)) places.set(line.id, places.get(old.id) ?? places.size);
+    }
+  }
+  return { origins, places };
+}
+
 const sendsBrief = (policy) => !policy || policy.includes("Memory(");
 
 export function Memory({ conversation, branch = "main" }) {
@@ -48,7 +61,7 @@ export function Memory({ conversation, branch = "main" }) {
     <h1>${t("memoryTitle")}</h1>
     ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${retry}>${t("retry")}</button></p>`}
     ${!found ? !problem && html`<p class="quiet" role="status">${t("loading")}</p>` : html`
-      <${Brief} talk=${talk} brief=${found.brief} policy=${found.policy} />
+      <${Brief} talk=${talk} brief=${found.brief} policy=${found.policy} changes=${found.changes} />
       <${Profile} conversation=${conversation} policy=${found.policy} />
       <${Marked} talk=${talk} kind="pins" title=${t("pinnedTitle")} help=${t("pinnedHelp")} undo=${t("unpin")} ids=${found.marks.pinned} entries=${found.entries} />
       <${Marked} talk=${talk} kind="exclusions" title=${t("leftOutTitle")} help=${t("leftOutHelp")} undo=${t("include")} ids=${found.marks.excluded} entries=${found.entries} />
@@ -57,11 +70,14 @@ export function Memory({ conversation, branch = "main" }) {
   </div></div>`;
 }
 
-function Brief({ talk, brief, policy }) {
+function Brief({ talk, brief, policy, changes }) {
+  const [corrected, setCorrected] = useState(null);
   if (!brief.kept) return html`<p class="card-note">${t("noBrief")} <${UsePolicy} conversation=${talk.conversation} policy="Memory()" /></p>`;
   const fields = brief.fields.map(({ name }) => name);
   const others = brief.lines.map((line) => line.field).filter((name) => !fields.includes(name));
-  const groups = [...fields, ...new Set(others)].map((name) => [name, brief.lines.filter((line) => line.field === name)]);
+  const { origins, places } = findOrigins(changes);
+  const inOrder = (one, other) => (places.get(one.id) ?? 0) - (places.get(other.id) ?? 0);
+  const groups = [...fields, ...new Set(others)].map((name) => [name, brief.lines.filter((line) => line.field === name).sort(inOrder)]);
   const isThere = (gone) => brief.lines.some((line) => line.field === gone.field && line.text === gone.text);
   const removed = brief.removed.filter((line) => !isThere(line)).reverse();
   const isSent = sendsBrief(policy);
@@ -72,7 +88,11 @@ function Brief({ talk, brief, policy }) {
     ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${name}>
       <h2 class="field-name">${name}</h2>
       <ul class="lines">${lines.map((line) => html`<${Line} key=${line.id} line=${line} change=${talk.change} path=${talk.path + "/brief"} query=${{ branch: talk.branch }}
-        source=${html`<${Source} talk=${talk} line=${line} />`} />`)}</ul></section>`)}
+        onEdit=${(before, after) => setCorrected({ before, after })} source=${html`<${Source} talk=${talk} line=${line} origin=${origins.get(line.id)} />`}
+        below=${isSent && corrected?.after === line.text && html`<p class="card-note">${t("mayContradict")} <a href=${next.replace("/request", "/context")} onClick=${() => {
+          sessionStorage.setItem("turn:" + talk.conversation, "next");
+          sessionStorage.setItem("find:" + talk.conversation, corrected.before);
+        }}>${t("lookForThem")}</a></p>`} />`)}</ul></section>`)}
     <${Add} fields=${brief.fields} first="facts" change=${talk.change} path=${talk.path + "/brief"} more=${{ branch: talk.branch }} fieldLabel=${t("lineField")} label=${t("lineText")} action=${t("addLine")} />
     ${removed.length > 0 && html`<details class="fold"><summary>${t("removedLines", { count: removed.length })}</summary>
       <ul class="lines">${removed.map((line) => html`<li key=${line.id}>
@@ -81,10 +101,9 @@ function Brief({ talk, brief, policy }) {
     ${brief.text && html`<details class="fold"><summary>${t("briefAsSent")}</summary><pre>${brief.text}</pre></details>`}`;
 }
 
-function Source({ talk, line }) {
-  return line.entry
-    ? html`· <a href=${linkTo(talk.conversation, line.entry)} aria-label=${t("sourceOf", { text: cut(line.text, 60) })}>${t("source")}</a>`
-    : html`· ${t("byHand")}`;
+function Source({ talk, line, origin }) {
+  const entry = line.entry || origin?.entry;
+  return html`${line.entry ? "" : `· ${t(origin ? "edited" : "byHand")} `}${entry && html`· <a href=${linkTo(talk.conversation, entry)} aria-label=${t("sourceOf", { text: cut(line.text, 60) })}>${t("source")}</a>`}`;
 }
 
 function PutBack({ talk, line }) {
