@@ -87,7 +87,7 @@ def test_the_context_has_the_request_and_each_run_of_entries(filled: str) -> Non
     assert found["window"] > 100_000
     assert [each["verdict"] for each in found["runs"]] == ["sent"]
     shown = run("context", "lesson-7", "--store", filled).stdout
-    assert f"request   {found['total']} tokens  0.0% of {found['window']}" in shown
+    assert f"request   {found['usage']['input']} tokens  0.0% of {found['window']}" in shown
     assert "\tsent\t" in shown
     first = run("context", "--turn", found["turn"][:-1], "--store", filled)
     assert "has no turn" in str(first.exception)

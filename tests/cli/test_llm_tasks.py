@@ -135,3 +135,21 @@ def test_chat_and_keep_a_key(loopback: Loopback, user: User, tmp_path: Path) -> 
     assert "Three." in user("chat", "-c", said="c", answer="Three.")
     assert len(read_request(loopback)["messages"]) == 5
     assert {headers["authorization"] for headers in loopback.headers} == {"Bearer sk-stored"}
+
+
+def test_find_the_system_text_and_the_model_again(user: User) -> None:
+    user("Good morning", "-s", "Answer in French.", answer="Bonjour.")
+    lines = user("show").splitlines()
+    assert lines[:2] == ["system", "    Answer in French."]
+    assert lines[6].endswith("openai-chat:gpt-5.6")
+    first, second = map(json.loads, user("show", "--json").splitlines())
+    assert (first["system"], "system" in second) == ("Answer in French.", False)
+    assert "\nsystem    4  Answer in French.\n" in user("context")
+    assert json.loads(user("context", "--json"))["system"] == "Answer in French."
+
+
+def test_the_size_of_a_request_is_the_one_that_the_provider_reports(user: User) -> None:
+    user("Good morning", answer="Bonjour.")
+    sent = json.loads(user("context", "--json"))
+    assert sent["usage"]["input"] != sent["total"]
+    assert f"\nrequest   {sent['usage']['input']} tokens" in user("context")

@@ -192,9 +192,9 @@ def test_entries_are_shown_with_roles_and_times(store: str) -> None:
     assert re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", re.sub(r"\w{12}-(\d+)", r"E\1", shown)) == (
         "TIME  event from tuner app  E0\n    The violin\n    was tuned.\n"
         "\nTIME  user  E0\n    Plan it!\n\n    Soon.\n"
-        '\nTIME  assistant  E1\n    First a plan.\n    → plan({"days": 3})\n'
+        '\nTIME  assistant  E1  scripted:model\n    First a plan.\n    → plan({"days": 3})\n'
         "\nTIME  result of plan  E2\n    Slowly.\n"
-        "\nTIME  assistant  E3\n    Well.\n"
+        "\nTIME  assistant  E3  scripted:model\n    Well.\n"
     )
 
 

@@ -68,7 +68,9 @@ def format_usage(reply: StoredReply, window: int | None = None) -> str:
     if reply.cost is not None and reply.cost.total:
         parts.append(f"${reply.cost.total:.4f}")
     if window and reply.context is not None and reply.context.tokens:
-        parts.append(f"{min(1.0, reply.context.tokens / window):.1%} of the window")
+        # As in `print_context`: what the provider reported, unless it is of several calls.
+        size = usage.input if len(reply.raw_usage) == 1 and usage.input else reply.context.tokens
+        parts.append(f"{min(1.0, size / window):.1%} of the window")
     if reply.finish_reason in _CUT:
         parts.append(_CUT[reply.finish_reason])
     return f"[{'; '.join(parts) or reply.finish_reason}]"

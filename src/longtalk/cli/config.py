@@ -67,8 +67,12 @@ def set_value(name: str, value: str, *, as_json: bool) -> None:
     """Store one setting; an empty value removes it. As JSON, the value that is now in force is printed."""
     if name == "policy" and value:
         parse_policy(value)
-    if name == "default_model" and value and value not in load_settings().models:
-        _check_model(value)
+    if name == "default_model" and value:
+        try:
+            _check_model(value)
+        except InputError:
+            if value not in load_settings().models:
+                raise
     path = set_setting(name, value)
     result = {**_describe_setting(name, None), "file": str(path)} if as_json else {}
     print_result(result, f"{'Stored' if value else 'Removed'} {name} in {path}.", as_json=as_json, show=print_note)

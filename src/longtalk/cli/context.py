@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import msgspec
 
 from longtalk.archive.metrics import Metrics
-from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_text
+from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_text, shorten
 from longtalk.cli.store import choose_branch, find_or_latest, open_archive
 from longtalk.cli.tables import Column, print_table
 from longtalk.errors import InputError
 from longtalk.models import registry
+from longtalk.tokens.counters import counter_for
 from longtalk.transcript.manifest import Run
 
 _COLUMNS = (Column("entries"), Column("verdict"), Column("tokens", is_number=True), Column("reason", shortest=16))
@@ -39,18 +40,25 @@ def run(
             raise InputError(f"Conversation {summary.id!r} {what}. `longtalk stats {summary.id} --turns` lists turns.")
         sent = metrics[-1]
         runs = archive.manifest(summary.id, sent.turn, branch=branch)
-    known = registry.find(sent.model)
-    window = known.window if known is not None else None
+        held = archive.settings(summary.id, branch=branch, turn=sent.turn)
+    system = held.system if held is not None else None
+    window = find_window(sent.model)
     if as_json:
         treated = [msgspec.structs.asdict(each) for each in runs]
-        print_json({**msgspec.to_builtins(sent), "window": window, "runs": treated})
+        print_json({**msgspec.to_builtins(sent), "system": system, "window": window, "runs": treated})
         return
-    print_context(sent, runs, window)
+    print_context(sent, runs, window, system)
 
 
-def print_context(sent: Metrics, runs: Sequence[Run], window: int | None) -> None:
+def find_window(model: str) -> int | None:
+    """Return the number of tokens that a model can take; None if unknown."""
+    known = registry.find(model)
+    return known.window if known is not None else None
+
+
+def print_context(sent: Metrics, runs: Sequence[Run], window: int | None, system: str | None) -> None:
     """Print the parts of a turn's last request, and what was done with each run of entries."""
-    _print_parts(sent, window)
+    _print_parts(sent, window, system)
     if not sent.total:
         print_note("What this turn sent is not stored, as for imported conversations.")
     if runs:
@@ -58,11 +66,16 @@ def print_context(sent: Metrics, runs: Sequence[Run], window: int | None) -> Non
         print_table(_COLUMNS, map(_format_run, runs))
 
 
-def _print_parts(sent: Metrics, window: int | None) -> None:
+def _print_parts(sent: Metrics, window: int | None, system: str | None) -> None:
+    # What the provider reported includes its own framing of the messages. With several calls, it is not of the last.
+    total = sent.usage.input if sent.calls == 1 and sent.usage.input else sent.total
     parts = {
         "turn": f"{sent.turn}, {format_time(sent.at)}",
         "model": escape_line(sent.model),
-        "request": f"{_format(sent.total)} tokens{_format_gauge(sent.total, window)}",
+        "request": f"{_format(total)} tokens{_format_gauge(total, window)}",
+        "system": f"{_format(counter_for(sent.model).count(system))}  {escape_line(shorten(system, 60))}"
+        if system
+        else _format(0),
         "history": _format(sent.history),
         "summary": _format(sent.summary - sent.brief - sent.outline),
         "brief": _format(sent.brief),

@@ -58,7 +58,7 @@ def run(
     if state is not None:
         transcript = files.decode_state(files.display_name(state), files.read_file(state))
         entries = to_history(transcript, transcript.turns)
-        record = read_brief_record(transcript)
+        record, held = read_brief_record(transcript), None
     else:
         with open_archive(store, owner) as archive:
             summary = find_or_latest(archive, id)
@@ -66,9 +66,11 @@ def run(
             head = archive.store.head(archive.owner, summary.id, branch) if brief else None
             record = read_brief_record_at((each.record for each in head.records), head.size) if head else BriefRecord()
             entries = [] if brief else archive.history(summary.id, branch=branch)
+            held = archive.settings(summary.id, branch=branch)
             if not last and not extract:
                 _print_other_branches(summary, branch)
     entries = entries[-limit:] if limit else entries
+    system = held.system if held is not None else None
     if last or extract:
         _print_last_answer(entries, extract=extract)
     elif brief:
@@ -76,11 +78,17 @@ def run(
     elif topics:
         print_topics(entries, as_json=as_json)
     elif as_json:
-        for each in entries:
+        for number, each in enumerate(entries):
             members = {name: getattr(each, name) for name in _PRINTED}
             members |= {name: value for name in _PRINTED_IF_KNOWN if (value := getattr(each, name))}
+            if number == 0 and system:
+                members["system"] = system
             print_json(msgspec.to_builtins(members), native=each.native)
     else:
+        if system and not limit:
+            print_text("system")
+            _print_indented(system)
+            print_text("")
         print_history(entries)
 
 
@@ -112,11 +120,16 @@ def print_history(entries: Sequence[HistoryEntry]) -> None:
         ends = number + 1 == len(entries) or entries[number + 1].turn != each.turn
         marks = dict.fromkeys(filter(None, (each.mark, _ENDED.get(each.status, "") if ends else "")))
         who = _label(each, called.get(view.call_id, ""))
-        head = (format_time(each.at, seconds=True), who, each.id, *([f"({', '.join(marks)})"] if marks else []))
+        by = [each.model] if each.model else []
+        head = (format_time(each.at, seconds=True), who, each.id, *([f"({', '.join(marks)})"] if marks else []), *by)
         print_text("  ".join(map(escape_line, head)))
         parts = [part for part in (_read_own_text(each), *_list_extras(each, view)) if part.strip()]
         for part in parts or [each.text]:
-            print_text("\n".join(f"    {line}".rstrip(" ") for line in part.strip("\r\n").split("\n")))
+            _print_indented(part)
+
+
+def _print_indented(text: str) -> None:
+    print_text("\n".join(f"    {line}".rstrip(" ") for line in text.strip("\r\n").split("\n")))
 
 
 def describe_line(line: Line) -> dict[str, Any]:

@@ -357,7 +357,7 @@ def test_half_an_answer_can_be_asked_for_again_and_stays_on_a_branch(
     kept = re.search(r"is now on branch (\S+)\.\)", done.stderr)
     assert kept is not None
     shown = longtalk(*SHOW, store, "--branch", kept[1], environment=environment)
-    assert re.search(r"assistant  \S+  \(interrupted, failed\)\n    Once upo\n", shown.stdout)
+    assert re.search(r"assistant  \S+  \(interrupted, failed\)  compatible:m\n    Once upo\n", shown.stdout)
 
 
 def test_a_piped_message_that_fails_is_a_failure(environment: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from longtalk._sync.archive.archive import Archive
 from longtalk.archive.metrics import Metrics
-from longtalk.cli.context import print_context
+from longtalk.cli.context import find_window, print_context
 from longtalk.cli.export import export_conversation
 from longtalk.cli.output import escape_line, format_time, pluralize, print_note, print_text, reword_error, wrap
 from longtalk.cli.profile import print_lines
@@ -48,7 +48,10 @@ def show_context(session: ChatSession) -> None:
     if not metrics:
         print_note("No model has been called yet.")
         return
-    print_context(metrics[-1], session.talk.manifest(metrics[-1].turn), session.window)
+    sent, held = metrics[-1], session.talk.settings()
+    # Another model may have been chosen since.
+    window = session.window if sent.model == session.provider.label else find_window(sent.model)
+    print_context(sent, session.talk.manifest(sent.turn), window, held.system if held is not None else None)
 
 
 def show_brief(session: ChatSession) -> None:
