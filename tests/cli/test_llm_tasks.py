@@ -153,3 +153,10 @@ def test_the_size_of_a_request_is_the_one_that_the_provider_reports(user: User) 
     sent = json.loads(user("context", "--json"))
     assert sent["usage"]["input"] != sent["total"]
     assert f"\nrequest   {sent['usage']['input']} tokens" in user("context")
+
+
+def test_all_conversations_as_markdown_need_a_folder(user: User, tmp_path: Path) -> None:
+    user("A fugue?", answer="A piece for voices.")
+    with pytest.raises(AssertionError, match="name a folder, and not"):
+        user("export", "--all", "-o", tmp_path / "talks.md")
+    assert not (tmp_path / "talks.md").exists()

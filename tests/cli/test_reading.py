@@ -322,7 +322,7 @@ def test_words_and_phrases_are_found(filled: str, words: list[str]) -> None:
 )
 def test_where_nothing_is_found_the_status_is_1(filled: str, words: list[str]) -> None:
     done = run("search", "--store", filled, "--", *words)
-    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "No matches.\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "No matches. Only whole words match.\n")
 
 
 # stats

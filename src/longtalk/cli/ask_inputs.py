@@ -133,6 +133,8 @@ def read_schema(given: str) -> Mapping[str, Any]:
             return _parse_schema(given, "--schema")
         if re.search(r"[\s,:]", given.strip()) and not given.endswith(".json"):
             return _parse_fields(given)
+        if given.isidentifier():
+            raise InputError(f"There is no file {given!r}. For a schema of one field, write --schema '{given} str'.")
     return _parse_schema(read_file(given), display_name(given))
 
 

@@ -22,6 +22,7 @@ _COMMANDS = {
     "mv": "Use `longtalk rename`.",
     "aliases": "Use `longtalk config alias`, which lists them, or `longtalk config alias NAME MODEL`.",
     "templates": "Use `longtalk config alias NAME -s TEXT`, and -m NAME.",
+    "template": "Use `longtalk config alias NAME -s TEXT`, and -m NAME.",
     "schemas": "Use `longtalk ask --schema`.",
     "tools": "Use `longtalk ask --tools`.",
     "fragments": "Use `longtalk ask --file`.",

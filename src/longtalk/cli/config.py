@@ -67,6 +67,8 @@ def set_value(name: str, value: str, *, as_json: bool) -> None:
     """Store one setting; an empty value removes it. As JSON, the value that is now in force is printed."""
     if name == "policy" and value:
         parse_policy(value)
+    if name == "model":
+        raise InputError("The setting is called 'default_model': longtalk config set default_model MODEL")
     if name == "default_model" and value:
         try:
             _check_model(value)
@@ -117,7 +119,8 @@ def _describe_alias(name: str, model: ModelSettings | None) -> dict[str, Any]:
 def _check_model(name: str) -> None:
     provider = name.partition(":")[0]
     if provider not in PROVIDERS or (provider == name and name != "local"):
-        hint = suggest_label(name)
+        # A letter or two are in the name of almost any model.
+        hint = suggest_label(name) if len(name) > 2 else ""
         raise InputError(f"{name!r} names no known provider: write it as provider:model. {hint}".rstrip())
 
 

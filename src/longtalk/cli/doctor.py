@@ -179,7 +179,7 @@ def _check_access(settings: Settings, keys: AccessKeys) -> Iterator[Finding]:
     if found or settings.jwt is not None:
         yield Finding("ok", "keys", f"{len(found) - len(expired)} in use" + (", and JWT" if settings.jwt else ""))
     elif is_loopback(settings.host):
-        yield Finding("ok", "keys", "none: the service is for the user of this machine alone")
+        yield Finding("ok", "keys", "no access keys of the service: it is for the user of this machine alone")
     else:
         text = f"There are none, so the service can't listen on {settings.host!r}. Run: longtalk keys add NAME"
         yield Finding("error", "keys", text)

@@ -49,6 +49,10 @@ def run(
         elif path is None:
             raise InputError("Exporting all conversations as Markdown creates a file for each. Name a folder with -o.")
         else:
+            if path.suffix == ".md" and not path.is_dir():
+                raise InputError(
+                    f"All conversations are a file each: name a folder, and not {display_name(str(path))}."
+                )
             _export_folder(archive, path, wanted, force=force)
 
 
@@ -67,6 +71,8 @@ def _export_one(archive: Archive, id: str, chosen: Format, branch: str, path: Pa
 def _detect_format(output: str | None) -> Format:
     """Return the export format that matches the suffix of a file name; Markdown if there is no match."""
     suffix = Path(output or "").suffix
+    if suffix.lower() in (".html", ".htm", ".pdf", ".csv", ".xml", ".yaml"):
+        raise InputError(f"There is no export as {suffix}: name a file that ends in .md, .json or .jsonl.")
     return "jsonl" if suffix == ".jsonl" else "json" if suffix == ".json" else "md"
 
 

@@ -50,7 +50,7 @@ def run(
     elif found:
         print_hits(found, words)
     if not found:
-        print_note("No matches.")
+        print_note("No matches. Only whole words match.")
         raise SystemExit(1)
 
 
