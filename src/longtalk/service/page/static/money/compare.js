@@ -27,7 +27,7 @@ export function Compare({ conversation, path, branch, priced, paid }) {
       // A policy with parts from outside the library can't be simulated here, nor a model that the library does not know.
       const askWithOwn = (models) => (own.length ? ask([...policies, ...own], models).catch(() => ask(policies, models)) : ask(policies, models));
       const { runs } = await askWithOwn([model, other, ...priced]).catch(() => askWithOwn([other, ...priced]));
-      setState({ runs, policy, model });
+      setState({ runs, policy, model, isNamed: !!(other || priced.length) });
     } catch (error) {
       setState({ problem: error.message });
     }
@@ -42,7 +42,7 @@ export function Compare({ conversation, path, branch, priced, paid }) {
     <${Known} served=${served} providers=${providers} known=${known} />
     <div aria-live="polite">${state.problem && html`<p class="problem">${state.problem} ${meant && html`<button onClick=${() => { setOther(meant); run(meant); }}>${t("compareWith", { model: meant })}</button>`}</p>`}
     ${now && paid > 0 && now.cost > 0 && html`<p class="quiet">${t("sameRules", { now: dollars(now.cost), paid: dollars(paid) })}</p>`}
-    ${models.map((model) => html`<${Comparison} key=${model} conversation=${conversation} own=${state.policy} now=${now} model=${model} isOwn=${model === state.model} runs=${state.runs.filter((each) => each.model === model)} />`)}</div></section>`;
+    ${models.map((model) => html`<${Comparison} key=${model} conversation=${conversation} own=${state.policy} now=${now} model=${model} isOwn=${model === state.model || !state.isNamed} runs=${state.runs.filter((each) => each.model === model)} />`)}</div></section>`;
 }
 
 // The models to choose from, with their prices. There are hundreds, so they are drawn once.
@@ -60,6 +60,7 @@ function addUp(run, turns, pick) {
   return turns.map((turn) => (all += byTurn.get(turn) || 0));
 }
 
+// `isOwn` is false where a choice changes the model too, and true for the examples that stand for a model without prices.
 function Comparison({ conversation, own, now, model, isOwn, runs }) {
   const listed = runs.filter((each) => each.policy !== "optimum");
   const whole = listed.filter((each) => !each.problem);
