@@ -335,3 +335,14 @@ def test_the_answer_is_in_sight_after_sending_from_far_back(serve: Serve, visit:
     one.say("What should I practise?")
     expect(answers(one.page).last).to_contain_text("Practise legato.")
     expect(answers(one.page).last).to_be_in_viewport()
+
+
+def test_the_overview_says_in_plain_words_why_recall_was_cut(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    one.page.get_by_label("Message", exact=True).fill("When is my aunt's birthday?")
+    one.page.get_by_role("link", name="tokens in the next request").click()
+    panel = one.page.get_by_role("tabpanel")
+    expect(panel).to_contain_text("likely to need them, so they may take 400 tokens. Only ")
+    expect(panel).to_contain_text("because quotes have already cost the share of this conversation")
+    expect(panel).to_contain_text("Brief: the lines in Memory, in place of older messages")

@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
-import { count, cut, dollars, nameReason, time } from "../format.js";
+import { count, cut, dollars, nameReason, nameRecall, time } from "../format.js";
 import { Find } from "./find.js";
 import { Loaded, Run } from "./runs.js";
 import { Compaction } from "./compaction.js";
@@ -107,7 +107,7 @@ function Context({ conversation, path, branch, turn, next, values, words, setWor
       ${window && html`<${Scale} value=${metrics.total} most=${window}>${t("ofTheWindow", { total: count(metrics.total), window: count(window) })}<//>`}
       <table class="legend"><tbody>${parts.map(([name, tokens]) => html`<tr key=${name}><th scope="row"><span class=${"part " + name} /> ${t("part_" + name)}</th><td>${count(tokens)}</td></tr>`)}</tbody></table>
       ${policy && html`<p class="quiet">${t(rules.length ? "policyRules" : "policyOnly", { policy, rules: rules.map(nameReason).join("; ") })}</p>`}
-      ${metrics.recall_why && html`<p class="quiet">${t("recallWhy", { why: metrics.recall_why })}</p>`}
+      ${metrics.recall_why && html`<p class="quiet">${nameRecall(metrics.recall_why)}</p>`}
       <h3>${t("everyEntry")}</h3>
       <ul class="runs">${runs.map((run) => html`<${Run} run=${run} conversation=${conversation} path=${path} branch=${branch} key=${run.first} />`)}</ul>`;
   }} />`;
@@ -121,7 +121,7 @@ function Recall({ conversation, path, branch, turn, next, values }) {
   const read = async () => (next ? listRecalled(await next()) : (await api.get(`${path}/turns/${turn}/recalled`, { branch })).recalled);
   return html`<${Loaded} values=${values} read=${read} draw=${(found) => found.length
     ? html`<p class="quiet">${t("recallHelp")}</p><ul class="runs">${found.map((each) => html`<${Run} key=${each.position} opened=${true} conversation=${conversation} path=${path} branch=${branch}
-        run=${{ first: each.position, last: each.position, verdict: "recalled", tokens: 0, reason: (next ? t("reason_fits the message") : each.score ? t("score", { score: each.score.toFixed(2) }) : t("neighbour"))
+        run=${{ first: each.position, last: each.position, verdict: "recalled", tokens: 0, reason: (next ? t("reason_fits the message") : each.score ? t("score") : t("neighbour"))
           + (each.words.length ? " · " + t("sharedWords", { words: each.words.join(", ") }) : "") }} />`)}</ul>`
     : html`<p class="quiet">${t("nothingRecalled")}</p>`} />`;
 }

@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { ask } from "../dialogs.js";
-import { cut, day } from "../format.js";
+import { cut, day, nameField } from "../format.js";
 import { choosePolicy } from "../money/policies.js";
 
 // Choose a policy with which lines are sent that are not sent now.
@@ -62,7 +62,7 @@ export function Add({ fields, first, path, more, change, fieldLabel, label, acti
   };
   const isSingle = fields.find((each) => each.name === field)?.kind === "text";
   return html`<form class="add" onSubmit=${add}>
-    <select aria-label=${fieldLabel} value=${field} onChange=${(e) => setField(e.target.value)}>${fields.map(({ name }) => html`<option value=${name}>${name}</option>`)}</select>
+    <select aria-label=${fieldLabel} value=${field} onChange=${(e) => setField(e.target.value)}>${fields.map(({ name }) => html`<option value=${name}>${nameField(name)}</option>`)}</select>
     <input class="grow" aria-label=${label} placeholder=${label} value=${text} onInput=${(e) => setText(e.target.value)} />
     <button class="primary" disabled=${!text.trim()}>${action}</button>
     ${isSingle && html`<small>${t("replacesLine")}</small>`}</form>`;

@@ -3,7 +3,7 @@ import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { notify, report } from "../dialogs.js";
-import { cut, day, time } from "../format.js";
+import { cut, day, nameField, time } from "../format.js";
 import { goTo } from "../inspector/compaction.js";
 import { linkTo } from "../list/list.js";
 import { announce, onOthers } from "../chat/talk.js";
@@ -85,8 +85,8 @@ function Brief({ talk, brief, policy, changes }) {
   return html`${isSent ? html`<p class="quiet">${t("memoryHelp")} <a href=${next} onClick=${() => sessionStorage.setItem("turn:" + talk.conversation, "next")}>${t("seeNext")}</a></p>`
       : html`<p class="card-note">${t("notSentBy", { policy })} <${UsePolicy} conversation=${talk.conversation} policy="Memory()" /></p>`}
     ${!brief.lines.length && html`<p class="card-note">${t("emptyBrief")}</p>`}
-    ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${name}>
-      <h2 class="field-name">${name}</h2>
+    ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${nameField(name)}>
+      <h2 class="field-name">${nameField(name)}</h2>
       <ul class="lines">${lines.map((line) => html`<${Line} key=${line.id} line=${line} change=${talk.change} path=${talk.path + "/brief"} query=${{ branch: talk.branch }}
         onEdit=${(before, after) => setCorrected({ before, after })} source=${html`<${Source} talk=${talk} line=${line} origin=${origins.get(line.id)} />`}
         below=${isSent && corrected?.after === line.text && html`<p class="card-note">${t("mayContradict")} <a href=${next.replace("/request", "/context")} onClick=${() => {
@@ -96,7 +96,7 @@ function Brief({ talk, brief, policy, changes }) {
     <${Add} fields=${brief.fields} first="facts" change=${talk.change} path=${talk.path + "/brief"} more=${{ branch: talk.branch }} fieldLabel=${t("lineField")} label=${t("lineText")} action=${t("addLine")} />
     ${removed.length > 0 && html`<details class="fold"><summary>${t("removedLines", { count: removed.length })}</summary>
       <ul class="lines">${removed.map((line) => html`<li key=${line.id}>
-        <del>${line.text}</del><small>${line.field} · ${t("stated", { day: day(line.at) })} <${Source} talk=${talk} line=${line} />
+        <del>${line.text}</del><small>${nameField(line.field)} · ${t("stated", { day: day(line.at) })} <${Source} talk=${talk} line=${line} />
           <${PutBack} talk=${talk} line=${line} /></small></li>`)}</ul></details>`}
     ${brief.text && html`<details class="fold"><summary>${t("briefAsSent")}</summary><pre>${brief.text}</pre></details>`}`;
 }
@@ -144,6 +144,6 @@ function Changes({ changes }) {
   if (!changes.length) return null;
   return html`<details class="fold"><summary>${t("changes", { count: changes.length })}</summary>
     <ol class="timeline changes">${[...changes].reverse().map((each, i) => html`<li key=${i}><small>${time(each.at)}</small><ul>
-      ${each.added.map((line) => html`<li><span class="sign" aria-label=${t("added")}>+</span> ${line.text} <small>${line.field}</small></li>`)}
-      ${each.removed.map((line) => html`<li><span class="sign" aria-label=${t(each.revoked.includes(line.id) ? "revoked" : "removed")}>−</span> <del>${line.text}</del> <small>${line.field}${each.revoked.includes(line.id) ? " · " + t("revoked") : ""}</small></li>`)}</ul></li>`)}</ol></details>`;
+      ${each.added.map((line) => html`<li><span class="sign" aria-label=${t("added")}>+</span> ${line.text} <small>${nameField(line.field)}</small></li>`)}
+      ${each.removed.map((line) => html`<li><span class="sign" aria-label=${t(each.revoked.includes(line.id) ? "revoked" : "removed")}>−</span> <del>${line.text}</del> <small>${nameField(line.field)}${each.revoked.includes(line.id) ? " · " + t("revoked") : ""}</small></li>`)}</ul></li>`)}</ol></details>`;
 }
