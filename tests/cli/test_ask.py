@@ -185,6 +185,7 @@ def test_a_question_that_failed_leaves_no_conversation(environment: dict[str, st
     [
         ([], 1, "No question was given"),
         (["-o", "temperature=0", "Hi."], 1, "as two words: -o temperature 0"),
+        (["-o", "temperature", "hot", "Hi."], 1, "The option 'temperature' is a number, and not 'hot'"),
         (["-f", "missing.txt", "Hi."], 1, "Can't read missing.txt"),
         (["-f", "binary", "Hi."], 1, "is not text"),
         (["-a", "text.txt", "Hi."], 1, "is not a PNG, JPEG, GIF or WebP image"),
@@ -246,7 +247,14 @@ def test_what_can_not_be_asked_is_said(
         (["config", "set-key", "openai", "sk-1"], "run `longtalk config set-key openai`, which asks for it"),
         (["config", "set-key", "openai"], "No key was given"),
         (["keys", "list"], "`longtalk config show` names the providers whose API keys are stored"),
-        (["show", "--last", "--json"], "For the last entry as JSON"),
+        (["show", "-x", "--json"], "For the last answer as JSON, use --last --json"),
+        (["config", "path"], "`longtalk config show` prints the path"),
+        (["config", "keys"], "names the providers whose keys are stored"),
+        (["keys", "path"], "`longtalk config show` prints the path"),
+        (["config", "alias", "tiny", "local", "-o", "seed", "1"], "Options go on with the conversation"),
+        (["models", "options", "set", "local", "seed", "1"], "Options go on with the conversation"),
+        (["delete", "--last"], "`longtalk list -n 1` prints the id"),
+        (["list", "--search", "bow"], "Use `longtalk search WORDS`"),
         (["keys", "set", "openai"], "`longtalk config set-key` stores the key of a provider"),
         (["ask", "-m", "gpt-5.6", "Hi"], "Did you mean 'openai:gpt-5.6'?"),
     ],
@@ -308,9 +316,12 @@ def test_tools_are_given_as_code(loopback: Loopback, environment: dict[str, str]
     assert [each["function"]["name"] for each in json.loads(loopback.requests[0])["tools"]] == ["double"]
 
 
-def test_a_misspelled_option_is_pointed_out(loopback: Loopback, environment: dict[str, str], talks: str) -> None:
+@pytest.mark.parametrize("name", ["temprature", "temp"])
+def test_a_misspelled_option_is_pointed_out(
+    loopback: Loopback, environment: dict[str, str], talks: str, name: str
+) -> None:
     loopback.say(streamed("Hi."))
-    done = longtalk(*at(loopback, talks, "Hi", "-o", "temprature", "0"), environment=environment)
+    done = longtalk(*at(loopback, talks, "Hi", "-o", name, "0"), environment=environment)
     assert "Did you mean 'temperature'?" in done.stderr
 
 
@@ -326,6 +337,8 @@ def test_the_last_answer_is_printed_again_whole_or_its_code(
     assert (whole, code) == ("Use:\n\n```py\nprint(1)\n```\n", "print(1)\n")
     assert "assistant" in entry.splitlines()[0]
     assert "How?" not in entry
+    printed = json.loads(longtalk("show", "--store", talks, "--last", "--json", environment=environment).stdout)
+    assert (printed["role"], printed["text"]) == ("assistant", whole.rstrip("\n"))
 
 
 def test_another_model_says_that_it_takes_the_place_of_the_one_so_far(

@@ -77,6 +77,7 @@ def test_markdown_is_of_one_branch(filled: str) -> None:
     (other,) = set(Archive(held).branches("lesson-7")) - {"main"}
     held.close()
     assert "How do I hold the bow?" in run("export", "lesson-7", "--store", filled)
+    assert "How do I hold the bow?\n" in run("export", "lesson-7", "-f", "markdown", "--store", filled)
     shown = run("export", "lesson-7", "--store", filled, "--branch", other)
     assert "And the violin?" in shown
     assert "How do I hold" not in shown

@@ -199,7 +199,7 @@ def test_an_unknown_provider_suggests_a_near_one(name: str, near: str) -> None:
 
 
 def test_a_model_without_its_provider_is_found() -> None:
-    with pytest.raises(InputError, match=r"Unknown provider 'gpt-5'.*Did you mean 'openai:gpt-5'\?"):
+    with pytest.raises(InputError, match=r"Unknown model 'gpt-5'\. .*Did you mean 'openai:gpt-5'\?"):
         resolve("gpt-5")
 
 

@@ -31,18 +31,18 @@ _FUNCTION = re.compile(r"^\s*(async\s+)?def\s+\w+\s*\(", re.MULTILINE)
 _FIELD = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:\s+(?P<kind>\w+))?\s*(?::\s*(?P<about>.*))?", re.DOTALL)
 _TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 _TOOLS_MODULE = "longtalk_tools"
-_OPTIONS = (
+_NUMBERS = (
     "temperature",
     "top_p",
     "top_k",
     "max_tokens",
     "max_output_tokens",
-    "stop",
     "seed",
     "frequency_penalty",
     "presence_penalty",
-    "reasoning_effort",
 )
+"""Options of many providers that are numbers."""
+_OPTIONS = (*_NUMBERS, "stop", "reasoning_effort")
 """Options that many providers take: a misspelled one is pointed out, for many servers ignore what they don't know."""
 
 
@@ -103,14 +103,22 @@ def _detect_image(data: bytes) -> str | None:
 
 
 def parse_options(options: Sequence[tuple[str, str]]) -> dict[str, Any] | None:
-    """Return the options of a request; None if there are none. A name that looks misspelled is pointed out."""
+    """Return the options of a request; None if there are none. A name that looks misspelled is pointed out.
+
+    Raise `InputError` if an option that is a number has another value.
+    """
     for name, _ in options:
         if "=" in name:
             raise InputError(f"Write an option as two words: -o {' '.join(name.split('=', 1))}")
-        near = [] if name in _OPTIONS else get_close_matches(name, _OPTIONS, n=1, cutoff=0.85)
-        if near:
+        near = [each for each in _OPTIONS if len(name) > 3 and each.startswith(name)]
+        near = near or get_close_matches(name, _OPTIONS, n=1, cutoff=0.85)
+        if near and name not in _OPTIONS:
             print_note(f"(The option {name!r} is sent as it is. Did you mean {near[0]!r}?)")
-    return {name: _parse_value(value) for name, value in options if value} or None
+    parsed = {name: _parse_value(value) for name, value in options if value}
+    for name, value in parsed.items():
+        if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float | None)):
+            raise InputError(f"The option {name!r} is a number, and not {value!r}.")
+    return parsed or None
 
 
 def list_removed(options: Sequence[tuple[str, str]]) -> list[str]:

@@ -69,7 +69,7 @@ def list_(**options: Any) -> None:
     "--branch", metavar="NAME", shell_complete=complete_branches, help="The branch to show. Default: the main branch."
 )
 @click.option("--state", metavar="FILE", help="Show the conversation in a state file instead; - is standard input.")
-@click.option("-r", "--last", is_flag=True, help="Print only the text of the last answer.")
+@click.option("-r", "--last", is_flag=True, help="Print only the last answer.")
 @click.option("-x", "--extract", is_flag=True, help="Print only the first code block of the last answer.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most this many entries, the last ones.")
 @click.option("--brief", is_flag=True, help="Show the brief instead. Columns: line id, origin, time, field and text.")
@@ -97,8 +97,8 @@ def show(state: str | None, **options: Any) -> None:
         raise click.UsageError("--state shows a file, so it can't be used with an ID or --branch.")
     if sum(bool(options[name]) for name in ("brief", "topics", "last", "extract", "limit")) > 1:
         raise click.UsageError("Use only one of --brief, --topics, --last, --extract and --limit.")
-    if options["as_json"] and (options["last"] or options["extract"]):
-        raise click.UsageError("--last and --extract print text. For the last entry as JSON, use --limit 1 --json.")
+    if options["as_json"] and options["extract"]:
+        raise click.UsageError("--extract prints text. For the last answer as JSON, use --last --json.")
     run(state=state, **options)
 
 
@@ -295,5 +295,7 @@ def models(words: tuple[str, ...], **options: Any) -> None:
 
         choose_default_model(words[1] if len(words) == 2 else "", as_json=options["as_json"])
         return
+    if words[:1] == ("options",):
+        raise click.UsageError("Options go on with the conversation: `longtalk ask -o NAME VALUE`.")
     # "list" as users of llm write it.
     run(words=words[1:] if words[:1] == ("list",) else words, **options)

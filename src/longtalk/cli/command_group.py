@@ -71,6 +71,12 @@ _OPTIONS = {
 }
 _OPTIONS |= {"-d": _OPTIONS["--database"], "-q": _OPTIONS["--query"]}
 """Options of other tools, and what to use for all commands here."""
+_OPTIONS_OF_COMMANDS = {
+    "alias": {"-o": "Options go on with the conversation: `longtalk ask -o NAME VALUE`."},
+    "delete": {"--last": "Name the conversation: `longtalk list -n 1` prints the id of the last one."},
+    "list": {"--search": "Use `longtalk search WORDS`."},
+}
+"""Options that a command might be thought to have, and what to use for them."""
 _OPTIONS_OF_ALL = {"--json", "--store", "--owner", "-n"}
 """Options that questions share with many commands, so that they don't tell a question from a mistyped command."""
 
@@ -82,7 +88,10 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as problem:
-            known = _OPTIONS | _OPTIONS_OF_QUESTIONS if self.name in ("ask", "chat") else _OPTIONS
+            own = (
+                _OPTIONS_OF_QUESTIONS if self.name in ("ask", "chat") else _OPTIONS_OF_COMMANDS.get(self.name or "", {})
+            )
+            known = _OPTIONS | own
             if problem.option_name in known:
                 ctx.fail(f"No such option '{problem.option_name}'. {known[problem.option_name]}")
             raise
@@ -110,7 +119,12 @@ class Commands(click.Group):
         if not name.replace("-", "").isalnum() or not name.isascii():
             # A question instead of a command.
             args = ["ask", *args]
-        if args[0] == "keys" and args[1:2] in (["set"], ["get"], ["path"]):
+        if (args[0], *args[1:2]) in (("keys", "path"), ("config", "path"), ("config", "keys")):
+            ctx.fail(
+                f"No such command {args[1]!r}. `longtalk config show` prints the path of the settings and names the "
+                "providers whose keys are stored."
+            )
+        if args[0] == "keys" and args[1:2] in (["set"], ["get"]):
             ctx.fail(
                 f"No such command {args[1]!r}. `longtalk config set-key` stores the key of a provider; `longtalk keys` "
                 "is for the service's clients."

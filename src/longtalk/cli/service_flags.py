@@ -9,6 +9,7 @@ import click
 from longtalk.cli import branch_flags as branch_flags
 from longtalk.cli import profile_flags as profile_flags
 from longtalk.cli import transfer_flags as transfer_flags
+from longtalk.cli.command_group import Command
 from longtalk.cli.shared_options import AS_JSON, table_options
 from longtalk.cli.talk_flags import commands as commands
 
@@ -161,7 +162,7 @@ def config_set(name: str, value: str, as_json: bool) -> None:
     set_value(name, value, as_json=as_json)
 
 
-@config.command(name="alias")
+@config.command(name="alias", cls=Command)
 @click.argument("name", required=False)
 @click.argument("model", required=False)
 @click.option("-p", "--policy", default="", metavar="POLICY", help="What to send, written as in Python.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -72,18 +72,14 @@ def run(
     entries = entries[-limit:] if limit else entries
     system = held.system if held is not None else None
     if last or extract:
-        _print_last_answer(entries, extract=extract)
+        _print_last_answer(entries, extract=extract, as_json=as_json)
     elif brief:
         _print_brief(record, as_json=as_json)
     elif topics:
         print_topics(entries, as_json=as_json)
     elif as_json:
         for number, each in enumerate(entries):
-            members = {name: getattr(each, name) for name in _PRINTED}
-            members |= {name: value for name in _PRINTED_IF_KNOWN if (value := getattr(each, name))}
-            if number == 0 and system:
-                members["system"] = system
-            print_json(msgspec.to_builtins(members), native=each.native)
+            _print_entry(each, {"system": system} if number == 0 and system else {})
     else:
         if system and not limit:
             print_text("system")
@@ -92,12 +88,22 @@ def run(
         print_history(entries)
 
 
-def _print_last_answer(entries: Sequence[HistoryEntry], *, extract: bool) -> None:
+def _print_entry(entry: HistoryEntry, more: Mapping[str, Any]) -> None:
+    """Print an entry as JSON, with more members."""
+    members = {name: getattr(entry, name) for name in _PRINTED}
+    members |= {name: value for name in _PRINTED_IF_KNOWN if (value := getattr(entry, name))}
+    print_json(msgspec.to_builtins({**members, **more}), native=entry.native)
+
+
+def _print_last_answer(entries: Sequence[HistoryEntry], *, extract: bool, as_json: bool) -> None:
     found = next((each for each in reversed(entries) if each.role == "assistant"), None)
     if found is None:
         raise InputError("This conversation has no answer yet.")
     text = _read_own_text(found) or found.text
-    print_text(extract_code(text) if extract else text)
+    if as_json:
+        _print_entry(found, {})
+    else:
+        print_text(extract_code(text) if extract else text)
 
 
 def print_topics(entries: Sequence[HistoryEntry], *, as_json: bool) -> None:

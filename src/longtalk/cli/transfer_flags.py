@@ -22,7 +22,9 @@ from longtalk.cli.shared_options import AS_JSON, OWNER, filter_options, owners_o
 @click.option(
     "-f",
     "--format",
-    type=click.Choice(["md", "json", "jsonl"]),
+    type=click.Choice(["md", "markdown", "json", "jsonl"]),
+    callback=lambda _context, _option, value: "md" if value == "markdown" else value,
+    metavar="[md|json|jsonl]",
     help="md for reading; json or jsonl for backup and import. Default: by the suffix of the output file, else md.",
 )
 @click.option("--branch", metavar="NAME", help="The branch to export as Markdown. Default: the main branch.")

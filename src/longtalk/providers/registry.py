@@ -166,9 +166,10 @@ def resolve(name: str, *, base_url: str | None = None, api_key: str | None = Non
     provider, colon, model = name.partition(":")
     address = PROVIDERS.get(provider) or _OFFERED.get(provider)
     if not isinstance(address, Address):
-        form = "" if colon else "A model is named 'provider:model'. "
-        hint = "" if colon else suggest_label(provider)
-        raise InputError(f"Unknown provider {provider!r}. {form}{hint or _suggest_provider(provider)}")
+        if colon:
+            raise InputError(f"Unknown provider {provider!r}. {_suggest_provider(provider)}")
+        hint = suggest_label(name) or _suggest_provider(name)
+        raise InputError(f"Unknown model {name!r}. A model is named 'provider:model'. {hint}")
     if not model and provider not in ("local", *AGENTS):
         raise InputError(f"No model is named for {provider}: write '{provider}:MODEL'.")
     if base_url is not None and not isinstance(base_url, str):

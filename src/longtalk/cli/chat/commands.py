@@ -21,8 +21,18 @@ from longtalk.policies.notation import format_policy, parse_policy
 _WORD = re.compile(r"/[a-z]+(?=\s|$)")
 _LEAVING = ("exit", "quit")
 """What leaves other chats, and this one at a terminal."""
-_ELSEWHERE = {"!multi": "/multi", "!end": "/multi", "!edit": "/edit", "!fragment": "/help", "!exit": "/exit"}
+_FILE_HINT = "To ask about a file, leave the chat and use `longtalk ask -c -f FILE`, or -a FILE with an image"
+_ELSEWHERE = {
+    "!multi": "/multi",
+    "!end": "/multi",
+    "!edit": "/edit",
+    "!fragment": f"/help. {_FILE_HINT}",
+    "!image": f"/help. {_FILE_HINT}",
+    "!exit": "/exit",
+}
 """Commands of other tools at the beginning of a line, and what they are called here."""
+_FILES = ("image", "attach", "file", "fragment")
+"""Commands of other tools that add a file to a message."""
 _ANSWERING = ("/again", "/retry", "/edit")
 
 
@@ -62,7 +72,8 @@ def find_foreign_command(line: str) -> str:
     """Return the command of this chat that a line means in the words of another tool; empty if it means none."""
     if line.strip() in _LEAVING:
         return "/exit"
-    return _ELSEWHERE.get(line.partition(" ")[0].strip(), "")
+    alone = re.fullmatch("![a-z]+", line.strip()) is not None
+    return _ELSEWHERE.get(line.partition(" ")[0].strip(), "/help" if alone else "")
 
 
 def asks_model(line: str) -> bool:
@@ -92,6 +103,8 @@ def run_command(line: str, chat: Chat) -> None:
 
 def _suggest(word: str) -> str:
     """Return " Did you mean …?" with the command that a word abbreviates or misspells; empty if there is none."""
+    if word[1:] in _FILES:
+        return f" {_FILE_HINT}."
     found = [name for name in COMMANDS if name.startswith(word)] or get_close_matches(word, COMMANDS, n=1, cutoff=0.75)
     return f" Did you mean {found[0]}?" if found else ""
 
