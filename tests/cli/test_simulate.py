@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -90,6 +91,7 @@ def test_messages_are_played_under_some_policies_with_two_models(file: Path) -> 
 
 def test_a_stored_conversation_is_played(store: str) -> None:
     stored(store, "lesson", ("How?", "Slowly."), ("And then?", "Faster."))
+    time.sleep(0.002)  # Times have milliseconds, and without an id the last conversation is played.
     stored(store, "other", ("Hello!", "Hi."))
     assert objects("lesson", "--store", store, "-m", CHEAP)[0]["totals"]["turns"] == 2
     assert objects("--store", store, "-m", CHEAP)[0]["totals"]["turns"] == 1
