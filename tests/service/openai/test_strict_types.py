@@ -207,7 +207,7 @@ def test_a_response_in_the_background_cancelled_and_failed(serve: Serve, http: h
         (RateLimited("slow down", status=429, retryable=False), "rate_limit_exceeded", "slow down"),
         (RequestRefused("no such model", status=400), "invalid_prompt", "no such model"),
         (Overloaded("busy: wait", status=529, retryable=False), "server_error", "busy: wait"),
-        (OSError("/root/secret"), "server_error", "The service failed. Its log has the details."),
+        (OSError("/data/secret"), "server_error", "The service failed. Its log has the details."),
     ],
 )
 def test_a_failed_response_has_the_same_error_in_its_stream_and_later(
