@@ -26,7 +26,7 @@ async def collect(stream: Any) -> list[Any]:
 async def test_a_stream_shows_reasoning_apart_from_the_text() -> None:
     provider = AsyncScripted(says("Yes.", fields={"reasoning_content": "Is it so?"}))
     events = await collect(AsyncChat(provider).stream("x"))
-    assert [event for event in events if isinstance(event, Reasoning)] == [Reasoning("Is it so?")]
+    assert [event for event in events if isinstance(event, Reasoning)] == [Reasoning("Is it so?", is_raw=True)]
     assert "".join(event.text for event in events if isinstance(event, Text)) == "Yes."
 
 

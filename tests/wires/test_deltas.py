@@ -32,6 +32,9 @@ def call_piece(index: int, arguments: str, **more: Any) -> dict[str, Any]:
     return chunk(tool_calls=[{"index": index, "function": function, **more}])
 
 
+_KINDS = ("reasoning_summary_text", "reasoning_text")
+
+
 # OpenAI Chat Completions
 
 
@@ -44,13 +47,13 @@ def test_chat_reasoning_is_shown_under_either_name(key: str) -> None:
         chunk(content=None, **{key: "see."}),
         chunk(content="Yes.", **{key: None}),
     )
-    assert found == [Reasoning("Let me "), Reasoning("see.")]
+    assert found == [Reasoning("Let me ", is_raw=True), Reasoning("see.", is_raw=True)]
 
 
 def test_chat_reasoning_that_is_sent_twice_is_shown_once() -> None:
     details = [{"type": "reasoning.text", "text": "hm"}]
-    assert collect("openai-chat", chunk(reasoning="hm", reasoning_details=details)) == [Reasoning("hm")]
-    assert collect("openai-chat", chunk(reasoning="hm", reasoning_content="hm")) == [Reasoning("hm")]
+    assert collect("openai-chat", chunk(reasoning="hm", reasoning_details=details)) == [Reasoning("hm", is_raw=True)]
+    assert collect("openai-chat", chunk(reasoning="hm", reasoning_content="hm")) == [Reasoning("hm", is_raw=True)]
 
 
 def test_pieces_of_chat_calls_have_their_calls_id_and_name() -> None:
@@ -102,7 +105,12 @@ def test_responses_summaries_are_shown_with_a_blank_line_between_their_parts() -
 
 def test_responses_reasoning_text_is_shown() -> None:
     event = {"type": "response.reasoning_text.delta", "output_index": 0, "content_index": 0, "delta": "hm"}
-    assert collect("openai-responses", event) == [Reasoning("hm")]
+    assert collect("openai-responses", event) == [Reasoning("hm", is_raw=True)]
+
+
+def test_a_summary_and_the_reasoning_itself_are_told_apart() -> None:
+    parts = ({"type": f"response.{kind}.delta", "output_index": 0, "delta": "hm"} for kind in _KINDS)
+    assert collect("openai-responses", *parts) == [Reasoning("hm"), Reasoning("hm", is_raw=True)]
 
 
 def test_pieces_of_responses_calls_have_the_calls_own_id() -> None:

@@ -151,9 +151,10 @@ class AsyncTurnRunner(Generic[R]):
                                 text = accumulator.feed(data)
                             except ValueError as problem:
                                 raise self._client.misread(problem, data) from None
+                            call_pieces: list[ToolCallDelta] = []
                             if deltas.new:
-                                for delta in self._show_deltas(deltas.take(), ends):
-                                    yield delta
+                                for reasoning in self._sort_deltas(deltas.take(), ends, call_pieces):
+                                    yield reasoning
                             if cards is not None and not (cards.is_idle and "<" not in text):
                                 text = cards.feed(text)
                             if text:
@@ -162,6 +163,8 @@ class AsyncTurnRunner(Generic[R]):
                                 for end in ends:
                                     yield end
                                 ends.clear()
+                            for piece in call_pieces:
+                                yield piece
                     finally:
                         await run_shielded(source.aclose)
                 if cards is not None and (rest := cards.end()):
@@ -269,17 +272,19 @@ class AsyncTurnRunner(Generic[R]):
             draft = draft.cut_stream(self._replay.answer())
         return self.session.make_reply(draft.finish("interrupted"))
 
-    def _show_deltas(self, deltas: list[Delta], ends: list[PartEnd]) -> list[Reasoning | ToolCallDelta]:
-        """Return the deltas without those of memory's own tool calls, which callers don't see.
+    def _sort_deltas(self, deltas: list[Delta], ends: list[PartEnd], calls: list[ToolCallDelta]) -> list[Reasoning]:
+        """Return the reasoning among the deltas, and add the others to the lists, as they come after the text.
 
-        Ends of parts are added to `ends` instead: they come after the text, of which some may be held back.
+        Some of the text may be held back, and the ends of parts with it. Memory's own calls are left out.
         """
-        shown: list[Reasoning | ToolCallDelta] = []
+        shown: list[Reasoning] = []
         for delta in deltas:
             if isinstance(delta, PartEnd):
                 ends.append(delta.without_cards() if self._memory.is_active else delta)
-            elif isinstance(delta, Reasoning) or not self._memory.is_update(delta.name):
+            elif isinstance(delta, Reasoning):
                 shown.append(delta)
+            elif not self._memory.is_update(delta.name):
+                calls.append(delta)
         return shown
 
     # Model calls

@@ -30,7 +30,10 @@ from longtalk.wires.views import MessageView, ToolCallView
 class ReasoningBlock(msgspec.Struct, frozen=True):
     """The readable part of some reasoning. Only an item of the Responses API can be without text."""
 
-    text: str
+    text: str = ""
+    """A summary that the provider has made."""
+    raw: str = ""
+    """The reasoning itself, as open models show it."""
     sealed: str = ""
     """The encrypted form that an OpenAI Responses provider has sent with it."""
     is_item: bool = False
@@ -68,7 +71,7 @@ def list_blocks(entry: Entry) -> list[Block]:
     else:
         reasoning = value.get("reasoning_content") or value.get("reasoning")
         said = read_chat_message(value, view.text)
-        found = [ReasoningBlock(reasoning if isinstance(reasoning, str) else ""), _make_text(said)]
+        found = [ReasoningBlock(raw=reasoning if isinstance(reasoning, str) else ""), _make_text(said)]
     # Calls that were not read in their place come last.
     joined = _join(_hide_cards([*found, *calls], view), _SEPARATORS.get(family, "\n\n"))
     return joined if family == "openai-responses" else _add_refusal(joined, view.refusal)
@@ -82,7 +85,8 @@ def read_reasoning(entry: Entry) -> str:
         blocks = list_blocks(entry)
     except (ValueError, RecursionError):
         return ""
-    return "\n\n".join(block.text for block in blocks if isinstance(block, ReasoningBlock))
+    found = [block for block in blocks if isinstance(block, ReasoningBlock)]
+    return "\n\n".join(text for block in found for text in (block.text, block.raw) if text)
 
 
 def _read_anthropic(value: Mapping[str, Any], calls: Iterator[ToolCallView]) -> Iterator[Block]:
@@ -105,7 +109,7 @@ def _read_responses(value: Mapping[str, Any], calls: Iterator[ToolCallView]) -> 
     for item in _list_objects(value["output"]):
         end = read_item(item)
         if end is not None and end.kind == "reasoning":
-            yield ReasoningBlock(end.text, end.sealed, is_item=True)
+            yield ReasoningBlock(end.text, end.raw, end.sealed, is_item=True)
         elif end is not None:
             yield _make_text(end)
         elif item.get("type") in ("function_call", "custom_tool_call") and item.get("status") != "incomplete":
@@ -145,17 +149,22 @@ def _join(blocks: Iterable[Block], separator: str) -> list[Block]:
             joined.append(block)
         elif block.is_item:
             _drop_blank(joined)
-            joined.append(msgspec.structs.replace(block, text=block.text.lstrip("\n")))
-        elif block.text:
+            joined.append(_strip(block))
+        elif block.text or block.raw:
             is_blank = last is not None and _is_blank(last)
             before = last if not is_blank else joined[-2] if len(joined) > 1 else None
             if isinstance(before, ReasoningBlock):
-                joined[-1 - is_blank :] = [ReasoningBlock(before.text + separator + block.text)]
-            elif text := block.text.lstrip("\n"):
+                texts = separator.join(filter(None, (before.text, block.text)))
+                joined[-1 - is_blank :] = [ReasoningBlock(texts, before.raw or block.raw)]
+            elif _strip(block) != ReasoningBlock():
                 _drop_blank(joined)
-                joined.append(ReasoningBlock(text))
+                joined.append(_strip(block))
     _drop_blank(joined)
     return joined
+
+
+def _strip(block: ReasoningBlock) -> ReasoningBlock:
+    return msgspec.structs.replace(block, text=block.text.lstrip("\n"), raw=block.raw.lstrip("\n"))
 
 
 def _drop_blank(blocks: list[Block]) -> None:

@@ -20,6 +20,8 @@ class Reasoning(msgspec.Struct, frozen=True):
     """The next piece of the model's thinking before its answer, as far as the provider shows it."""
 
     text: str
+    is_raw: bool = False
+    """Whether this is the thinking itself, as open models show it, and not a summary that the provider has made."""
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True):
@@ -58,26 +60,29 @@ class Deltas:
         self.new: list[Delta] = []
         self._calls: dict[Hashable, _Call] = {}
         self._held = b""
-        self._has_reasoning = self._begins_part = False
+        self._reasoned: set[bool] = set()
+        """Of which kinds there was reasoning: raw, summarized."""
+        self._begins_part = False
 
     def take(self) -> list[Delta]:
         """Return the pieces that were not returned before."""
         new, self.new = self.new, []
         return new
 
-    def add_reasoning(self, string: bytes) -> None:
+    def add_reasoning(self, string: bytes, *, is_raw: bool = False) -> None:
         """Add a piece of reasoning. Anything that is not a JSON string is ignored."""
         if string[:1] == b'"':
             text, self._held = decode_piece(self._held, string)
             if text:
-                if self._begins_part:
-                    self.new.append(Reasoning("\n\n"))
-                self._has_reasoning, self._begins_part = True, False
-                self.new.append(Reasoning(text))
+                if self._begins_part and is_raw in self._reasoned:
+                    self.new.append(Reasoning("\n\n", is_raw))
+                self._reasoned.add(is_raw)
+                self._begins_part = False
+                self.new.append(Reasoning(text, is_raw))
 
     def separate_reasoning(self) -> None:
-        """Add a blank line before the next part of the reasoning, if there is an earlier part."""
-        self._begins_part = self._has_reasoning
+        """Add a blank line before the next part of the reasoning, if there is an earlier part of its kind."""
+        self._begins_part = True
 
     def add_call(self, key: Hashable, *, id: bytes = b"", name: bytes = b"", arguments: bytes = b"") -> None:  # noqa: A002
         """Add a piece of the call with this key; the values are JSON.

@@ -28,7 +28,9 @@ class PartEnd(msgspec.Struct, frozen=True):
 
     kind: Literal["reasoning", "message"]
     text: str = ""
-    """The text of the part, in full."""
+    """The text of the part, in full. That of reasoning is a summary which the provider has made."""
+    raw: str = ""
+    """The reasoning itself, if the provider shows it."""
     sealed: str = ""
     """The encrypted form of the reasoning."""
     phase: str = ""
@@ -49,9 +51,8 @@ def read_item(item: Mapping[str, Any]) -> PartEnd | None:
     """Return the end of an item of the Responses API, or None for an item of another kind."""
     kind, parts = item.get("type", "message"), _list_objects(item.get("content"))
     if kind == "reasoning":
-        texts = [read_text(part, "text") for part in (*_list_objects(item.get("summary")), *parts)]
-        text = "\n\n".join(filter(None, texts))
-        return PartEnd("reasoning", text, sealed=read_text(item, "encrypted_content"))
+        text, raw = (_join_texts(each) for each in (_list_objects(item.get("summary")), parts))
+        return PartEnd("reasoning", text, raw, sealed=read_text(item, "encrypted_content"))
     if kind != "message":
         return None
     text, citations = read_text(item, "content"), list[Citation]()
@@ -77,10 +78,12 @@ def read_anthropic_text(block: Mapping[str, Any]) -> PartEnd:
 
 
 def read_chat_message(message: Mapping[str, Any], text: str) -> PartEnd:
-    """Return the end of the text of a chat message. One with calls has no citations, as its text ends before them."""
-    listed = [] if message.get("tool_calls") else _list_objects(message.get("annotations"))
+    """Return the end of the text of a chat message."""
+    listed = _list_objects(message.get("annotations"))
     cited = [each["url_citation"] for each in listed if isinstance(each.get("url_citation"), Mapping)]
-    citations = tuple({"type": "url_citation", **each} for each in cited)
+    # Some servers don't say which words a citation is of.
+    whole = {"title": "", "start_index": 0, "end_index": len(text)}
+    citations = tuple({"type": "url_citation", **whole, **each} for each in cited if read_text(each, "url"))
     return PartEnd("message", text, citations=citations, is_item=False)
 
 
@@ -96,6 +99,10 @@ def read_text(members: Mapping[str, Any], name: str) -> str:
     """Return the text of a member, or "" if it is missing or something else."""
     value = members.get(name)
     return value if isinstance(value, str) else ""
+
+
+def _join_texts(parts: Sequence[Mapping[str, Any]]) -> str:
+    return "\n\n".join(filter(None, (read_text(part, "text") for part in parts)))
 
 
 def _is_place(name: str, value: Any) -> bool:

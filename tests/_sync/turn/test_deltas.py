@@ -26,7 +26,7 @@ def collect(stream: Any) -> list[Any]:
 def test_a_stream_shows_reasoning_apart_from_the_text() -> None:
     provider = Scripted(says("Yes.", fields={"reasoning_content": "Is it so?"}))
     events = collect(Chat(provider).stream("x"))
-    assert [event for event in events if isinstance(event, Reasoning)] == [Reasoning("Is it so?")]
+    assert [event for event in events if isinstance(event, Reasoning)] == [Reasoning("Is it so?", is_raw=True)]
     assert "".join(event.text for event in events if isinstance(event, Text)) == "Yes."
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk.events import PartEnd, Text, ToolCall
+from longtalk.events import PartEnd, Reasoning, Text, ToolCall, ToolCallDelta
 from longtalk.service.openai.client_tools import list_forms
 from longtalk.service.openai.items import to_output_items
 from longtalk.service.openai.response_events import ResponseEvents
@@ -38,12 +38,16 @@ def _responses(blocks: list[Block]) -> list[dict[str, Any]]:
         place = {"output_index": i, "item_id": f"i{i}"}
         item: dict[str, Any] = {"id": f"i{i}", "status": "completed"}
         pieces: list[dict[str, Any]] = []
-        if kind == "reasoning":
-            summary = [{"type": "summary_text", "text": text}] if text else []
-            item |= {"type": "reasoning", "summary": summary, "encrypted_content": f"sealed{i}"}
+        if kind in ("reasoning", "raw", "both"):
+            summary = [{"type": "summary_text", "text": text}] if text and kind != "raw" else []
+            content = [{"type": "reasoning_text", "text": text}] if text and kind != "reasoning" else []
+            item |= {"type": "reasoning", "summary": summary, "content": content, "encrypted_content": f"sealed{i}"}
             for part in summary:
                 pieces.append({"type": "response.reasoning_summary_part.added", "summary_index": 0, "part": part})
                 pieces.append({"type": "response.reasoning_summary_text.delta", "summary_index": 0, "delta": text})
+            for part in content:
+                pieces.append({"type": "response.content_part.added", "content_index": 0, "part": part})
+                pieces.append({"type": "response.reasoning_text.delta", "content_index": 0, "delta": text})
         elif kind == "text":
             cited = [{**CITATION, "start_index": 0, "end_index": len(text)}]
             part = {"type": "output_text", "text": text, "annotations": cited}
@@ -65,7 +69,7 @@ def _responses(blocks: list[Block]) -> list[dict[str, Any]]:
         else:
             item |= {"type": "web_search_call"}
         begun = {**item, "status": "in_progress"} | ({"arguments": ""} if kind == "call" else {})
-        begun |= {"content": []} if "content" in item else {"summary": []} if "summary" in item else {}
+        begun |= {name: [] for name in ("content", "summary") if name in item}
         events.append({"type": "response.output_item.added", "output_index": i, "item": begun})
         events += [{**piece, **place} for piece in pieces]
         events.append({"type": "response.output_item.done", "output_index": i, "item": item})
@@ -124,9 +128,10 @@ def play(wire: str, step: Step, *, encrypted: bool) -> tuple[list[Any], list[Any
         text = accumulator.feed(data)
         deltas = accumulator.deltas.take()
         for event in (
-            *(each for each in deltas if not isinstance(each, PartEnd)),
+            *(each for each in deltas if isinstance(each, Reasoning)),
             *([Text(text)] if text else []),
             *(each for each in deltas if isinstance(each, PartEnd)),
+            *(each for each in deltas if isinstance(each, ToolCallDelta)),
         ):
             events.feed(event)
     answer = accumulator.answer()
@@ -140,7 +145,8 @@ def play(wire: str, step: Step, *, encrypted: bool) -> tuple[list[Any], list[Any
 @pytest.mark.parametrize("wire", WIRES)
 @given(data=st.data())
 def test_blocks_in_any_order_are_streamed_as_they_are_stored(wire: str, data: st.DataObject) -> None:
-    kind = st.sampled_from(["reasoning", "text", "call", "other"])
+    raw = ["raw", "both"] if wire == "openai-responses" else []
+    kind = st.sampled_from(["reasoning", "text", "call", "other", *raw])
     text = st.sampled_from(["Hm.", "So\n\n", "\nWell", "\n\n", " ", "é😀"])
     blocks = data.draw(st.lists(st.tuples(kind, text), max_size=6))
     if wire == "openai-responses" and data.draw(st.booleans()):
@@ -211,6 +217,24 @@ def test_citations_are_in_the_stream_and_in_all_later_reads(serve: Serve, wire: 
     assert client.conversations.items.list(talk.id).data[0].content[0].annotations == [found]
     replayed = list(client.responses.retrieve(events[-1].response.id, stream=True))
     assert replayed[-1].response == events[-1].response
+
+
+def test_citations_before_a_call_are_in_the_stream_and_in_all_later_reads(serve: Serve) -> None:
+    cited = {"type": "url_citation", "url_citation": {"url": "https://x.org", "title": "X"}}
+    call = {"index": 0, "id": "c", "type": "function", "function": {"name": "pay", "arguments": "{}"}}
+    deltas: list[Any] = [{"content": "One."}, {"annotations": [cited]}, {"tool_calls": [call]}]
+    chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    step = Step(body=b"{}", events=(*(json.dumps(each).encode() for each in chunks), b"[DONE]"))
+    client: Any = serve(m=AsyncScripted(step)).client()
+    events = list(client.responses.create(model="m", input="Hi.", tools=[PAY], stream=True))
+    last = events[-1].response
+    assert [item.type for item in last.output] == ["message", "function_call"]
+    added = [each.annotation for each in events if each.type == "response.output_text.annotation.added"]
+    (found,) = last.output[0].content[0].annotations
+    assert [each.to_dict() for each in added] == [found.to_dict()] == [{**CITATION, "start_index": 0, "end_index": 4}]
+    assert [each.item for each in events if each.type == "response.output_item.done"] == last.output
+    assert client.responses.retrieve(last.id) == last
 
 
 def test_the_phase_of_each_message_is_kept(serve: Serve) -> None:

@@ -21,6 +21,8 @@ EventType: TypeAlias = Literal[
     "response.reasoning_summary_part.done",
     "response.reasoning_summary_text.delta",
     "response.reasoning_summary_text.done",
+    "response.reasoning_text.delta",
+    "response.reasoning_text.done",
     "response.function_call_arguments.delta",
     "response.function_call_arguments.done",
     "response.custom_tool_call_input.delta",

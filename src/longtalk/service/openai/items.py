@@ -67,10 +67,16 @@ def make_call(
     return {**call, "arguments": arguments}
 
 
-def make_reasoning(id: str, text: str, sealed: str = "") -> Item:  # noqa: A002
-    """Return the visible part of the model's reasoning, and its encrypted form if that is given, as an item."""
-    summary = [{"type": "summary_text", "text": text}] if text else []
-    return {"id": id, "type": "reasoning", "summary": summary, **({"encrypted_content": sealed} if sealed else {})}
+def make_reasoning(id: str, block: ReasoningBlock, status: str = "completed", *, encrypted: bool = False) -> Item:  # noqa: A002
+    """Return the visible part of the model's reasoning as an item, with its encrypted form if that is asked for."""
+    item: Item = {"id": id, "type": "reasoning", "status": status, "summary": []}
+    if block.text:
+        item["summary"] = [{"type": "summary_text", "text": block.text}]
+    if block.raw:
+        item["content"] = [{"type": "reasoning_text", "text": block.raw}]
+    if block.sealed and encrypted:
+        item["encrypted_content"] = block.sealed
+    return item
 
 
 class ItemNumbers:
@@ -127,14 +133,14 @@ def _make_answer(
     items: list[Item] = []
     for block in list_blocks(entry):
         if isinstance(block, ReasoningBlock):
-            items.append(make_reasoning(numbers.take("rs"), block.text, block.sealed if encrypted else ""))
+            items.append(make_reasoning(numbers.take("rs"), block, encrypted=encrypted))
         elif isinstance(block, TextBlock):
             items.append(make_message(numbers.take("msg"), block))
         elif block.id not in hidden and is_shown(block.name, tools):
             arguments = block.arguments.decode("utf-8", "replace") or "{}"
             form = calls.get(block.id) or (tools.get(block.name) if tools is not None else None)
             items.append(make_call(numbers.take("fc"), block.id, block.name, arguments, form=form))
-    if items and items[-1]["type"] == "message":
+    if items and items[-1]["type"] in ("message", "reasoning"):
         items[-1]["status"] = _STATUSES.get(entry.condition, "completed")
     return items
 

@@ -21,13 +21,15 @@ from longtalk.service.openai.items import (
     make_reasoning,
     make_text_part,
 )
+from longtalk.service.openai.reasoning_events import Fields, OpenReasoning
 from longtalk.service.openai.response_object import make_response
 from longtalk.usage import Usage
-from longtalk.wires.blocks import TextBlock
+from longtalk.wires.blocks import ReasoningBlock, TextBlock
 from longtalk.wires.part_ends import Citation, shift
 
 _encoder = msgspec.json.Encoder()
-_PIECES = ("response.output_text.delta", "response.reasoning_summary_text.delta")
+_RAW = "response.reasoning_text.delta"
+_PIECES = ("response.output_text.delta", "response.reasoning_summary_text.delta", _RAW)
 _EMPTY = TextBlock("")
 _DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,%b%b,"logprobs":[]}'
 
@@ -60,6 +62,8 @@ class ResponseEvents:
         self._open: Item | None = None
         """The message or reasoning that is being streamed."""
         self._text: list[str] = []
+        self._reasoning = OpenReasoning({})
+        """The reasoning that is being streamed, if `_open` is that."""
         self._blank = ""
         """White space that belongs to a message only if more text follows."""
         self._citations: list[Citation] = []
@@ -95,19 +99,20 @@ class ResponseEvents:
         are the items of the turn that were saved, and the output goes on after them.
         """
         self._sequence = len(sent)
-        texts: dict[int, list[str]] = {}
+        texts: dict[int, tuple[list[str], list[str]]] = {}
         for event in map(msgspec.json.decode, sent):
             if event["type"] == "response.output_item.added":
                 self.output.append(event["item"])
-                texts[len(self.output) - 1] = []
+                texts[len(self.output) - 1] = ([], [])
             elif event["type"] == "response.output_item.done":
                 self.output[event["output_index"]] = event["item"]
                 del texts[event["output_index"]]
             elif event["type"] in _PIECES:
-                texts[event["output_index"]].append(event["delta"])
+                texts[event["output_index"]][event["type"] == _RAW].append(event["delta"])
         made: list[bytes] = []
-        for index, text in texts.items():
+        for index, (text, raw) in texts.items():
             self._open, self._text = self.output[index], text
+            self._reasoning = OpenReasoning(self.output[index], text, raw)
             made += self.close("incomplete")
         if saved is not None:
             self._skipped = len(self.output) - len(saved)
@@ -133,7 +138,7 @@ class ResponseEvents:
         if type(event) is Text:
             return self._add_text(event.text)
         if type(event) is Reasoning:
-            return self._add_reasoning(event.text)
+            return self._add_reasoning(event.text, is_raw=event.is_raw)
         if type(event) is Notice:
             return self._drop_answer() if event.kind == "output_refused" else []
         if type(event) is PartEnd:
@@ -219,22 +224,26 @@ class ResponseEvents:
         self._sequence += 1
         return events
 
-    def _add_reasoning(self, text: str) -> list[bytes]:
-        events: list[bytes] = []
-        if self._open is None or self._open["type"] != "reasoning":
-            text = text.lstrip("\n")
-            if not text:
-                return []
-            events = self.close()
-            events.append(self._add_item(make_reasoning(self._numbers.take("rs"), "")))
-            self._open = self.output[-1]
-            part = {"type": "summary_text", "text": ""}
-            place = self._place(self._open)
-            events.append(self._event("response.reasoning_summary_part.added", **place, summary_index=0, part=part))
-        self._text.append(text)
+    def _add_reasoning(self, text: str, *, is_raw: bool) -> list[bytes]:
+        """Return the events for a piece of reasoning. Empty lines before its first text are left out."""
+        is_open = self._open is not None and self._open["type"] == "reasoning"
+        if not (text if is_open else text.strip("\n")):
+            return []
+        events = [] if is_open else self._open_reasoning()
         self._blank = ""
+        return events + self._make_reasoning_events(self._reasoning.add(text, is_raw=is_raw))
+
+    def _make_reasoning_events(self, events: Sequence[Fields]) -> list[bytes]:
+        assert self._open is not None  # noqa: S101
         place = self._place(self._open)
-        events.append(self._event("response.reasoning_summary_text.delta", **place, summary_index=0, delta=text))
+        return [self._event(kind, **place, **fields) for kind, fields in events]
+
+    def _open_reasoning(self) -> list[bytes]:
+        """Return the events with which reasoning begins."""
+        events = self.close()
+        events.append(self._add_item(make_reasoning(self._numbers.take("rs"), ReasoningBlock(), "in_progress")))
+        self._open = self.output[-1]
+        self._reasoning = OpenReasoning(self._open)
         return events
 
     def _end_part(self, end: PartEnd) -> list[bytes]:
@@ -259,11 +268,11 @@ class ResponseEvents:
         return events + self._add_citations(end)
 
     def _end_reasoning(self, end: PartEnd) -> list[bytes]:
-        is_open = self._open is not None and self._open["type"] == "reasoning"
-        events = [] if is_open else self.close() + self._add_reasoning(end.text)
-        if self._open is None:
-            events.append(self._add_item(make_reasoning(self._numbers.take("rs"), "")))
-            self._open = self.output[-1]
+        events: list[bytes] = []
+        if self._open is None or self._open["type"] != "reasoning":
+            events = self._open_reasoning()
+            events += self._add_reasoning(end.text, is_raw=False) + self._add_reasoning(end.raw, is_raw=True)
+        assert self._open is not None  # noqa: S101
         if end.sealed and self._encrypted:
             self._open["encrypted_content"] = end.sealed
         return events + self.close()
@@ -349,27 +358,15 @@ class ResponseEvents:
         self._blank, self._has_ended_part = "", False
         if item is None:
             return []
+        item["status"] = status
         if item["type"] == "reasoning":
-            events = self._close_summary(item)
+            events = self._make_reasoning_events(self._reasoning.close())
         else:
             # What is no message is a call that a process has begun to stream before it died.
             events = [*self._close_text(item), *self._close_refusal(item)] if item["type"] == "message" else []
-            item["status"] = status
         self._open, self._text = None, []
         index = self._place(item)["output_index"]
         return [*events, self._event("response.output_item.done", output_index=index, item=item)]
-
-    def _close_summary(self, item: Item) -> list[bytes]:
-        """Return the events that end the text of reasoning, if it has one."""
-        if not self._text:
-            return []
-        text, place = "".join(self._text), {**self._place(item), "summary_index": 0}
-        summary = {"type": "summary_text", "text": text}
-        item["summary"] = [summary]
-        return [
-            self._event("response.reasoning_summary_text.done", **place, text=text),
-            self._event("response.reasoning_summary_part.done", **place, part=summary),
-        ]
 
     def _close_text(self, item: Item) -> list[bytes]:
         """Return the events that end the text of a message that is being streamed."""

@@ -106,8 +106,8 @@ class StoredResponse:
             # Neighbours of the same kind, from two answers, stay two items.
             made += events.close()
             if item["type"] == "reasoning":
-                text = "".join(part["text"] for part in item["summary"])
-                made += events.feed(PartEnd("reasoning", text, sealed=item.get("encrypted_content", "")))
+                text, raw = ("".join(part["text"] for part in item.get(name, ())) for name in ("summary", "content"))
+                made += events.feed(PartEnd("reasoning", text, raw, sealed=item.get("encrypted_content", "")))
             elif item["type"] == "message":
                 refusal = "".join(part.get("refusal", "") for part in item["content"])
                 text = "".join(part.get("text", "") for part in item["content"])

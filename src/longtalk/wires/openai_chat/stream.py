@@ -116,6 +116,7 @@ class ChatAccumulator:
         self._reason: str | None = None
         self._usage: bytes | None = None
         self._held = b""
+        self._has_ended_text = False
         self._expects_text = False
         """Whether the last event contained only a piece of text. If so, the fast decoder reads the next event."""
 
@@ -162,21 +163,24 @@ class ChatAccumulator:
         return text
 
     def _end_text(self) -> None:
-        """Add the end of the text if the message has citations."""
-        if self._message.member("annotations") is not None:
+        """Add the end of the text, which is before the calls, if the message has citations by now."""
+        if not self._has_ended_text and self._message.member("annotations") is not None:
             members = self._message.members()
             content = members.get("content", b"null")
             text = join_text_parts(content) if content[:1] == b"[" else json_bytes.text(content)
             end = read_chat_message(json_bytes.value(json_bytes.build(members)), text or "")
             if end.citations:
                 self.deltas.new.append(end)
+        self._has_ended_text = True
 
     def _collect_deltas(self, delta: Mapping[str, Any]) -> None:
         """Collect the pieces of reasoning and of tool calls in a delta that was merged."""
         # Servers that send the same reasoning under both names are not shown twice.
         reasoning = [bytes(delta.get(key, b"")) for key in _REASONING]
-        self.deltas.add_reasoning(next((each for each in reasoning if each[:1] == b'"' and len(each) > 2), b""))
+        piece = next((each for each in reasoning if each[:1] == b'"' and len(each) > 2), b"")
+        self.deltas.add_reasoning(piece, is_raw=True)
         if "tool_calls" in delta:
+            self._end_text()
             for position, call in self._message.newest("tool_calls"):
                 function = object_fields(call.get("function", b""))
                 name, arguments = function.get("name", b""), function.get("arguments", b"")

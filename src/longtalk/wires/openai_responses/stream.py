@@ -20,7 +20,8 @@ from longtalk.wires.protocol import Answer, ReportedError
 
 _PRELUDE = ("response.created", "response.in_progress", "response.queued")
 _TEXTS = {"response.output_text.delta": "text", "response.refusal.delta": "refusal"}
-_REASONING = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+_RAW = "response.reasoning_text.delta"
+_REASONING = ("response.reasoning_summary_text.delta", _RAW)
 _CALL = "response.function_call_arguments.delta"
 _REASONING_PARTS = ("response.reasoning_summary_part.added", "response.content_part.added")
 _SAID = (b'"message"', b'"reasoning"')
@@ -121,7 +122,7 @@ class ResponsesAccumulator:
         if kind in _TEXTS:
             return self._grow_message(at, part, _TEXTS[kind], delta)
         if kind in _REASONING:
-            self.deltas.add_reasoning(delta)
+            self.deltas.add_reasoning(delta, is_raw=kind == _RAW)
         elif kind in _REASONING_PARTS:
             self.deltas.separate_reasoning()
         elif kind == _CALL:
