@@ -10,7 +10,6 @@ last request, so that only the entries after it have to be estimated.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -23,7 +22,7 @@ from longtalk.policies.base import Policy, fingerprint_policy
 from longtalk.tokens import Counter, count_message
 from longtalk.transcript.manifest import EXCLUDED, Run
 from longtalk.transcript.pack import ANSWERS
-from longtalk.transcript.ranges import merge_spans
+from longtalk.transcript.ranges import SpanSet, merge_spans
 from longtalk.transcript.standing import read_record
 from longtalk.transcript.transcript import Entry, Record, Transcript, now
 from longtalk.usage import Usage
@@ -305,19 +304,12 @@ def list_kept_suffixes(transcript: Transcript, current: int) -> list[TurnSuffix]
     return list({suffix.place: suffix for suffix in found if suffix.place > current}.values()) if found else found
 
 
-class NotRecalled:
+class NotRecalled(SpanSet):
     """The positions of entries that must not be recalled, because the request contains them or they are excluded."""
 
     def __init__(self, epoch: Epoch, size: int) -> None:
         spans = [(run.first, run.last + 1) for run in epoch.runs if not run.is_gone or run.reason == EXCLUDED]
-        merged = merge_spans([*spans, (epoch.start, size)])
-        self._firsts, self._stops = ([span[i] for span in merged] for i in (0, 1))
-
-    def __contains__(self, position: object) -> bool:
-        if not isinstance(position, int):
-            return False
-        i = bisect_right(self._firsts, position) - 1
-        return i >= 0 and position < self._stops[i]
+        super().__init__([*spans, (epoch.start, size)])
 
 
 def list_unreachable(transcript: Transcript, policy: Policy) -> list[tuple[int, int]]:

@@ -97,6 +97,22 @@ def merge_spans(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
+class SpanSet:
+    """The set of all numbers in some spans."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        merged = merge_spans(spans)
+        self.starts = [start for start, _ in merged]
+        """The first number of each span, in ascending order. The spans do not overlap."""
+        self.stops = [stop for _, stop in merged]
+
+    def __contains__(self, number: object) -> bool:
+        if not isinstance(number, int):
+            return False
+        i = bisect_right(self.starts, number) - 1
+        return i >= 0 and number < self.stops[i]
+
+
 def to_positions(spans: Iterable[Span], missing: Sequence[Span]) -> list[Span]:
     """Convert spans of indexes in a transcript to spans of positions in the whole conversation.
 

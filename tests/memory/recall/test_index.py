@@ -20,6 +20,7 @@ from longtalk.memory.recall.parts import split_parts
 from longtalk.memory.recall.query import find_days, parse_query
 from longtalk.memory.recall.ranking import Ranking
 from longtalk.memory.recall.reranking import rank
+from longtalk.transcript.ranges import SpanSet
 from tests.memory.recall.plain_index import PlainIndex, PlainRanking
 from tests.support.properties import examples
 
@@ -275,6 +276,8 @@ def test_an_index_that_grew_and_shrank_ranks_like_one_of_the_same_units(
             grown.add(unit)
         ranked = rank(grown, query, exclude=exclude)
     assert ranked == rank(RecallIndex(units), query, exclude=exclude)
+    spans = SpanSet((position, position + 1) for position in exclude)
+    assert ranked == rank(grown, query, exclude=spans)
     assert grown.text_size == sum(len(unit.text) for unit in units)
     assert not exclude & {hit.position for hit in ranked.hits}
     if len(exclude) == len(units):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Array", "Column", "Postings", "Sizes", "find_groups"]
+from longtalk.transcript.ranges import SpanSet
+
+__all__ = ["Array", "Column", "Postings", "Sizes", "are_in", "find_groups"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -186,3 +188,14 @@ def find_groups(values: Array) -> tuple[Array, Array]:
     np.not_equal(values[1:], values[:-1], out=is_first[1:])
     firsts = np.flatnonzero(is_first)
     return values[firsts], firsts
+
+
+def are_in(numbers: Array, wanted: Container[int]) -> Array:
+    """Return, for each of these numbers, whether it is in a container."""
+    if not isinstance(wanted, SpanSet):
+        return np.array([number in wanted for number in numbers.tolist()], np.bool_)
+    if not wanted.starts:
+        return np.zeros(len(numbers), np.bool_)
+    spans = np.searchsorted(wanted.starts, numbers, "right") - 1
+    found: Array = (spans >= 0) & (numbers < np.array(wanted.stops)[spans])
+    return found

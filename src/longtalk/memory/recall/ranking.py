@@ -9,12 +9,12 @@ of a long message are ranked.
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Collection, Container
 from itertools import pairwise
 
 import numpy as np
 
-from longtalk.memory.recall.columns import Array, find_groups
+from longtalk.memory.recall.columns import Array, are_in, find_groups
 from longtalk.memory.recall.gain import Evidence, estimate_need
 from longtalk.memory.recall.index import RecallIndex
 from longtalk.memory.recall.meaning import find_nearness, find_related_terms
@@ -32,6 +32,7 @@ _MAX_FEEDBACK_TERMS = 10  # terms to add to the query
 _MAX_NEAREST = 400  # parts that may count as near in meaning
 _GROUP_SCORES = 3  # best scores in a topic or session whose mean counts for all of its units
 _DAY = 86_400
+_NO_MATCHES: tuple[Array, Array] = (np.empty(0, np.int32), np.empty(0))
 _DECIMALS = 9  # of weights that are compared
 _MIN_QUERY_WEIGHT = 1.3
 """The minimum weight of a query that does not refer back, in units of a term that occurs only once.
@@ -79,12 +80,8 @@ class Ranking:
         self.query_terms = len(query_terms)
         numbers = [index.vocabulary.numbers.get(term, -1) for term in query_terms]
         words = [self.query.words[term] for term in query_terms]
-        related = find_related_terms(index, words, self.weights.min_similarity)
-        for term, number, similar in zip(query_terms, numbers, related, strict=True):
-            self._score_term(term, number, similar)
+        self._score_terms(query_terms, numbers, find_related_terms(index, words, self.weights.min_similarity))
         self.query_words = " ".join(words)
-        self.query_weight = self._weigh_terms(numbers)
-        self.known_weight = self._weigh_terms([number for number in numbers if number >= 0])
         self.first_scores = self.score_parts()
         self._refine_best()
         self._score_surroundings()
@@ -135,58 +132,73 @@ class Ranking:
         named: set[int] = set().union(*(names[term] for term in distinct if term in names))
         return named, [term for term in distinct if term not in names] or distinct
 
-    def _score_term(self, term: str, number: int, related: list[tuple[int, float]]) -> None:
-        """Add the scores for a term of the query, and for the `related` terms, which are close in meaning.
+    def _score_terms(self, terms: list[str], numbers: list[int], related: list[list[tuple[int, float]]]) -> None:
+        """Add the scores for the terms of the query, and for the `related` terms of each, which are close in meaning.
 
-        If the term is not in the index (its number is -1), terms that are spelled similarly are used in its place.
+        If a term is not in the index (its number is -1), terms that are spelled similarly are used in its place.
         """
-        if number >= 0:
-            variants = {number: 1.0}
-        else:
-            similar = self.index.vocabulary.find_similar(term)
-            variants = {each: self.weights.misspelled * nearness for each, nearness in similar}
-        for each, nearness in related:
-            variants.setdefault(each, self.weights.related * nearness)
-        matching = self._add_scores(self.words, variants)
-        if len(matching):
-            rarity = float(self.index.compute_rarities(np.array(list(variants), np.int64)).max())
-            self.covered[matching] += rarity
-            self.term_counts[matching] += 1
-            self.rarest[matching] = np.maximum(self.rarest[matching], rarity)
+        chosen: list[dict[int, float]] = []
+        for term, number, near in zip(terms, numbers, related, strict=True):
+            if number >= 0:
+                variants = {number: 1.0}
+            else:
+                similar = self.index.vocabulary.find_similar(term)
+                variants = {each: self.weights.misspelled * nearness for each, nearness in similar}
+            for each, nearness in near:
+                variants.setdefault(each, self.weights.related * nearness)
+            chosen.append(variants)
+        rarities = self._compute_rarities({term for variants in chosen for term in variants})
+        for variants in chosen:
+            matching = self._add_scores(self.words, variants, rarities)
+            if len(matching):
+                rarity = max(rarities[term] for term in variants)
+                self.covered[matching] += rarity
+                self.term_counts[matching] += 1
+                self.rarest[matching] = np.maximum(self.rarest[matching], rarity)
+        self.known_weight = sum(rarities[number] for number in numbers if number >= 0)
+        # A term that is not in the index gets the highest weight.
+        self.query_weight = self.known_weight + numbers.count(-1) * math.log(2 + 2 * self.index.parts)
 
-    def _weigh_terms(self, numbers: list[int]) -> float:
-        """Return the weight of the query. A term that is not in the index gets the highest weight."""
-        known = np.array([number for number in numbers if number >= 0], np.int64)
-        unknown = (len(numbers) - len(known)) * math.log(2 + 2 * self.index.parts)
-        return unknown + float(self.index.compute_rarities(known).sum())
+    def _compute_rarities(self, terms: Collection[int]) -> dict[int, float]:
+        """Return the weight of each of these terms."""
+        rarities = self.index.compute_rarities(np.fromiter(terms, np.int64, len(terms)))
+        return dict(zip(terms, rarities.tolist(), strict=True))
 
-    def _add_scores(self, scores: TermScores, variants: dict[int, float]) -> Array:
+    def _add_scores(self, scores: TermScores, variants: dict[int, float], rarities: dict[int, float]) -> Array:
         """Add the scores for one term, and return the parts that match it.
 
-        `variants` maps the numbers of matching terms to their weights.
+        `variants` maps the numbers of matching terms to their weights, and `rarities` to their rarities.
 
         Each part gets the better of two scores: its own best match, or the best that a neighbour lends.
         """
-        own: Array = np.zeros(self.parts)
-        weights = np.fromiter(variants.values(), float, len(variants))
-        weights *= self.index.compute_rarities(np.fromiter(variants, np.int64, len(variants)))
-        for term, weight in zip(variants, weights.tolist(), strict=True):
-            parts, counts = self.index.postings.find(term)
-            values = weight * (self.weights.saturation + 1) * counts / (counts + self._damping[parts])
-            own[parts] = np.maximum(own[parts], values)
-            if self.index.label_counts.values[term]:
-                # Labels weigh like a user's words.
-                units = self.index.label_units.values[self.index.label_terms.values == term]
-                parts = self._first_parts[units]
-                own[parts] = np.maximum(own[parts], weight / self.role_weights[units])
-        matching = np.flatnonzero(own > 0)
+        matching, values = self._match_variants(variants, rarities)
         if len(matching):
-            values = own[matching]
             lent = self._lend(self.find_best_by_unit(matching, values))
             scores.borrowed += lent
             scores.own[matching] += np.maximum(0.0, values - lent[self._part_units[matching]])
             scores.matches[matching] = True
         return matching
+
+    def _match_variants(self, variants: dict[int, float], rarities: dict[int, float]) -> tuple[Array, Array]:
+        """Return the parts that contain one of these terms, in order, and the score of the best match of each."""
+        found: list[tuple[Array, Array]] = []
+        for term, weight in variants.items():
+            weight *= rarities[term]
+            parts, counts = self.index.postings.find(term)
+            found.append((parts, weight * (self.weights.saturation + 1) * counts / (counts + self._damping[parts])))
+            if self.index.label_counts.values[term]:
+                # Labels weigh like a user's words.
+                units = self.index.label_units.values[self.index.label_terms.values == term]
+                found.append((self._first_parts[units], weight / self.role_weights[units]))
+        if len(found) == 1:
+            parts, values = found[0]
+        else:
+            parts, values = (np.concatenate(each) for each in zip(*found, strict=True)) if found else _NO_MATCHES
+            order = parts.argsort(kind="stable")
+            parts, firsts = find_groups(parts[order])
+            values = np.maximum.reduceat(values[order], firsts) if len(parts) else values
+        positive = values > 0
+        return (parts, values) if positive.all() else (parts[positive], values[positive])
 
     def find_best_by_unit(self, parts: Array, values: Array) -> Array:
         """Return the best value of each unit, 0 for a unit without one. `parts` is sorted."""
@@ -208,12 +220,12 @@ class Ranking:
     def score_parts(self) -> tuple[Array, Array]:
         """Return each part that has a score, and the scores: parts that match, and one-part units that only borrow."""
         borrowed = self.words.borrowed + self.feedback.borrowed + self.topics + self.sessions + self.days
-        own = self.words.own + self.pairs + self.feedback.own
         has_score = self.words.matches | self.feedback.matches
         has_score[self._first_parts[self._has_one_part & (borrowed > 0)]] = True
         parts = np.flatnonzero(has_score)
         units = self._part_units[parts]
-        scores = (own[parts] + borrowed[units]) * self.role_weights[units]
+        own = self.words.own[parts] + self.pairs[parts] + self.feedback.own[parts]
+        scores = (own + borrowed[units]) * self.role_weights[units]
         if len(parts) > _MAX_RANKED:
             best = _find_highest(scores, _MAX_RANKED)
             parts, scores = parts[best], scores[best]
@@ -231,8 +243,9 @@ class Ranking:
             self.pairs[parts] += gains
             scores = scores + gains
         best = _sort_highest(scores, _MAX_FEEDBACK_PARTS, parts)
-        for term in self._find_shared_terms(parts[best], scores[best], numbers):
-            self._add_scores(self.feedback, {term: self.weights.feedback})
+        shared = self._find_shared_terms(parts[best], scores[best], numbers)
+        for term in shared:
+            self._add_scores(self.feedback, {term: self.weights.feedback}, shared)
 
     def _score_pairs(self, parts: Array, query_pairs: Array) -> Array:
         """Return the score of each of these parts for the pairs of adjacent terms that it shares with the query."""
@@ -252,17 +265,18 @@ class Ranking:
         owners = np.repeat(np.arange(len(found)), [len(each) for each in found])
         return np.concatenate(found).astype(np.int64) if found else owners, owners
 
-    def _find_shared_terms(self, parts: Array, scores: Array, query_terms: list[int]) -> list[int]:
-        """Return the terms that weigh most in `parts`, except the terms of the query."""
+    def _find_shared_terms(self, parts: Array, scores: Array, query_terms: list[int]) -> dict[int, float]:
+        """Return the terms that weigh most in `parts`, except those of the query, each with its rarity."""
         terms, owners = self._gather_terms(parts)
         sizes = np.bincount(owners, minlength=len(parts))
         distinct, where = np.unique(terms, return_inverse=True)
         shared = np.bincount(where, weights=(scores / (1 + sizes))[owners], minlength=len(distinct))
         # Rounded, so that the order of sums can't decide between terms with the same weight.
-        shared = (shared * self.index.compute_rarities(distinct)).round(_DECIMALS)
+        rarities = self.index.compute_rarities(distinct)
+        shared = (shared * rarities).round(_DECIMALS)
         shared[np.isin(distinct, query_terms)] = -1.0
         order = np.argsort(-shared, kind="stable")[:_MAX_FEEDBACK_TERMS]
-        return [int(distinct[i]) for i in order if shared[i] >= 0]
+        return {int(distinct[i]): float(rarities[i]) for i in order if shared[i] >= 0}
 
     def _score_surroundings(self) -> None:
         """Add scores for units in a topic or session with good matches, and for units of days that the query names."""
@@ -274,12 +288,9 @@ class Ranking:
             (index.topics.values, weights.topic, self.topics),
             (index.sessions.values, weights.session, self.sessions),
         ):
-            order = np.lexsort((-scores, groups[units]))
-            sorted_groups = groups[units][order]
-            _, firsts = find_groups(sorted_groups)
-            places = np.arange(len(order)) - np.repeat(firsts, np.diff(firsts, append=len(order)))
-            best = places < _GROUP_SCORES
-            sums = np.bincount(sorted_groups[best], weights=scores[order][best], minlength=self.units)
+            sums: Array = np.zeros(self.units)
+            found, best = _sum_best(groups[units], scores)
+            sums[found] = best
             gains[borrows] = weight / _GROUP_SCORES * sums[groups[borrows]]
         highest = float(scores.max(initial=0.0)) or 1.0
         for first, last in self.query.days:
@@ -326,7 +337,7 @@ class Ranking:
         """Return the probability that the message needs hits outside `exclude`, from 0 to 1."""
         positions = self.index.positions.values
         is_named, query = bool(self.named), self.query
-        if query.is_question and any(each not in exclude for each in positions[self.days > 0].tolist()):
+        if query.is_question and not are_in(positions[self.days > 0], exclude).all():
             return 1.0  # the query names a day with messages
         rarest = math.log(1 + self.index.parts)
         least = 0.0 if is_named or query.refers_back else _MIN_QUERY_WEIGHT * rarest
@@ -346,10 +357,8 @@ class Ranking:
 
     def _find_best(self, parts: Array, scores: Array, exclude: Container[int]) -> float:
         """Return the best score of these parts, without those of the units at the positions in `exclude`."""
-        order = np.argsort(-scores)
-        positions = self.index.positions.values[self._part_units[parts[order]]].tolist()
-        ranked = zip(positions, scores[order].tolist(), strict=True)
-        return next((score for position, score in ranked if position not in exclude), 0.0)
+        positions = self.index.positions.values[self._part_units[parts]]
+        return float(scores[~are_in(positions, exclude)].max(initial=0.0))
 
 
 def _shift(offset: int) -> tuple[slice, slice]:
@@ -372,3 +381,17 @@ def _sort_highest(scores: Array, most: int, parts: Array | None = None) -> Array
     best = _find_highest(scores, most) if len(scores) > most else np.arange(len(scores))
     order: Array = best[np.argsort(-scores[best], kind="stable")]
     return order
+
+
+def _sum_best(groups: Array, scores: Array) -> tuple[Array, Array]:
+    """Return the distinct groups, and the sum of the best scores of each. The groups are in order."""
+    found, firsts = find_groups(groups)
+    sums: Array = np.zeros(len(found))
+    scores = scores.copy()
+    for _ in range(_GROUP_SCORES if len(found) else 0):
+        best = np.maximum.reduceat(scores, firsts)
+        sums += best
+        # The next round is for the best score among the others.
+        places = np.flatnonzero(scores == np.repeat(best, np.diff(firsts, append=len(scores))))
+        scores[places[find_groups(groups[places])[1]]] = 0.0
+    return found, sums

@@ -13,7 +13,7 @@ from importlib.resources import files
 import msgspec
 import numpy as np
 
-from longtalk.memory.recall.columns import Array
+from longtalk.memory.recall.columns import Array, are_in
 from longtalk.memory.recall.features import compute_features
 from longtalk.memory.recall.index import Hit, RankedHits, RecallIndex
 from longtalk.memory.recall.ranking import Ranking
@@ -55,17 +55,17 @@ def rank(index: RecallIndex, query: str, *, now: int = 0, exclude: Container[int
     ranking = Ranking(index, query, now)
     parts, scores = ranking.compute_final_scores()
     positions = index.positions.values[index.part_units.values[parts]]
-    order = np.lexsort((index.part_starts.values[parts], positions, -scores))
-    order = order[np.array([position not in exclude for position in positions[order].tolist()], np.bool_)]
-    if not len(order):
+    allowed = np.flatnonzero(~are_in(positions, exclude))
+    if not len(allowed):
         return RankedHits((), 0.0)
+    order = allowed[np.lexsort((index.part_starts.values[parts[allowed]], positions[allowed], -scores[allowed]))]
     parts, scores, chances = parts[order], scores[order], np.zeros(len(order))
     if index.vectors is None:
         parts, scores, chances = _rerank(ranking, parts, scores)
     positions = index.positions.values[index.part_units.values[parts]]
     starts, stops = index.part_starts.values[parts], index.part_stops.values[parts]
     columns = (each.tolist() for each in (positions, scores, starts, stops, chances))
-    hits = tuple([Hit(*each) for each in zip(*columns, strict=True)])
+    hits = tuple(map(Hit, *columns))
     return RankedHits(hits, ranking.estimate_need(exclude), ranking.query.is_question)
 
 
