@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from longtalk.context.epochs import Epoch
 from longtalk.notices import Notice
 from longtalk.reply import TurnReply
 from longtalk.transcript.transcript import Transcript
@@ -17,6 +18,7 @@ R = TypeVar("R", bound=TurnReply)
 
 __all__ = [
     "Checkpoint",
+    "Compacted",
     "Done",
     "Event",
     "Notice",
@@ -85,6 +87,18 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return self.encode(self.transcript)
 
 
+class Compacted(msgspec.Struct, frozen=True):
+    """A summary written by the model stands for older exchanges from here on: the next answer is made with it."""
+
+    entry: str
+    """The id of the last entry before that answer."""
+    transcript: Transcript
+    epoch: Epoch
+
+    def __repr__(self) -> str:
+        return f"<Compacted before {self.entry}>"
+
+
 class Done(msgspec.Struct, Generic[R], frozen=True):
     """The end of the turn, with its reply."""
 
@@ -92,6 +106,16 @@ class Done(msgspec.Struct, Generic[R], frozen=True):
 
 
 Event: TypeAlias = (
-    Started | Text | Reasoning | PartEnd | ToolCallDelta | ToolCall | ToolResult | Checkpoint | Notice | Done[Any]
+    Started
+    | Text
+    | Reasoning
+    | PartEnd
+    | ToolCallDelta
+    | ToolCall
+    | ToolResult
+    | Checkpoint
+    | Compacted
+    | Notice
+    | Done[Any]
 )
 """Any event of a streaming turn."""

@@ -13,7 +13,7 @@ import pytest
 from longtalk import AsyncChat, KeepAll, KeepLast, Summarize, join
 from longtalk._util import json_bytes
 from longtalk.errors import InputError, Overloaded, RequestRefused
-from longtalk.events import Done, Notice
+from longtalk.events import Compacted, Done, Notice, Text
 from longtalk.memory.summary import Summary, render_summary_prompt
 from longtalk.state.codec import decode, encode
 from longtalk.testing import says
@@ -229,6 +229,20 @@ async def test_a_streamed_turn_continues_with_a_summary_too(wire: str) -> None:
         state = events[-1].reply.state
     assert len(teller.asked) == 1
     assert has_summary(teller.talked[-1])
+
+
+async def test_a_stream_tells_when_a_summary_begins_to_stand_for_older_exchanges() -> None:
+    chat = AsyncChat(AsyncSummaryModel(), policy=LIMIT)
+    state, told = None, []
+    while not told:
+        events = [event async for event in chat.stream(f"Hello. {WORDS * 5}", state=state)]
+        told = [(i, event) for i, event in enumerate(events) if isinstance(event, Compacted)]
+        state = events[-1].reply.state if isinstance(events[-1], Done) else None
+    [(place, event)] = told
+    assert not any(isinstance(each, Text) for each in events[:place])
+    assert event.epoch.summary is not None
+    assert has_summary(chat.provider.requests[-1])
+    assert event.entry == event.transcript[-1].id == read(events[-1].reply)[-2].id
 
 
 @both

@@ -14,7 +14,6 @@ import msgspec
 from longtalk.chat.brief import AsyncStateBrief
 from longtalk.chat.session import AsyncStateSession
 from longtalk.chat.state import AnySeal, read_state, state_writer
-from longtalk.context.compacted import list_kept_entries
 from longtalk.context.exclusions import exclude, include
 from longtalk.context.pins import unpin
 from longtalk.errors import BadState, InputError
@@ -28,6 +27,7 @@ from longtalk.state.sealing import BoundSeal, Seal
 from longtalk.tokens import Counter
 from longtalk.transcript.transcript import Transcript, now
 from longtalk.transfer.append import NativeMessages, append_messages, read_messages
+from longtalk.transfer.shorten import shorten
 from longtalk.turn.draft import add_event
 from longtalk.turn.engine import AsyncEngine, TurnArguments, check_choice
 from longtalk.turn.message import Message, ParsedMessage
@@ -266,8 +266,7 @@ class AsyncChat:
         message = ParsedMessage((event("", source="", at=now()),))
         runner = self._begin(TurnArguments(message=message, system=system, tools=tools, options=options), state, seal)
         epoch = await runner.compact()
-        kept = list_kept_entries(runner.draft.transcript, epoch)
-        shorter = append_messages(Transcript(), kept, self._engine.counter)
+        shorter = shorten(runner.draft.transcript, epoch, self._engine.counter)
         usage = sum(map(self.provider.wire.read_usage, runner.draft.turn.usage), Usage())
         return Compaction(state_writer(seal or self._seal)(shorter), usage, runner.draft.notices)
 

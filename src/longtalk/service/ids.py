@@ -102,6 +102,23 @@ def parse_response_id(text: str) -> ResponseId | None:
     return None if conversation is None else ResponseId(conversation, key)
 
 
+class Place(NamedTuple):
+    """An entry of a conversation. As text, it is no sealed state: those have no period."""
+
+    entry: str
+    conversation: str
+
+    def __str__(self) -> str:
+        return f"{self.entry}.{_encode(self.conversation)}"
+
+
+def parse_place(text: str) -> Place | None:
+    """Return the place that a text names, or None if it names none."""
+    entry, _, rest = text.rpartition(".")
+    conversation = _decode(rest) if entry else None
+    return None if conversation is None else Place(entry, conversation)
+
+
 def make_item_id(kind: str, turn: str, number: int) -> str:
     """Return the id, in its conversation, of an item that a turn has produced.
 

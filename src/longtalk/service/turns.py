@@ -7,7 +7,7 @@ Whatever surface a request comes from, it becomes a `TurnOrder`. The library doe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -18,10 +18,12 @@ from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.operations import read_until
 from longtalk.chat.chat import AsyncChat, Compaction
 from longtalk.context.compose import Context
+from longtalk.context.epochs import Epoch
 from longtalk.conversation.conversation import AsyncConversation
 from longtalk.conversation.preview import AsyncPreviewSession
 from longtalk.conversation.request import TurnRequest
-from longtalk.errors import InputError, ResultMismatch
+from longtalk.errors import InputError, NotFound, ResultMismatch
+from longtalk.events import Compacted
 from longtalk.observation import OnEvent
 from longtalk.policies import KeepAll
 from longtalk.service.errors import ApiError
@@ -29,10 +31,12 @@ from longtalk.service.history import add_history, skip_known
 from longtalk.service.models import ServedModel
 from longtalk.state import codec
 from longtalk.stores.base import MAIN, Store
-from longtalk.tokens import counter_for
+from longtalk.tokens import Estimator, counter_for
 from longtalk.tools import Tool
+from longtalk.transcript.standing import read_record
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.transfer.append import append_messages, read_messages
+from longtalk.transfer.shorten import shorten
 from longtalk.turn.engine import AsyncEngine, TurnArguments
 from longtalk.turn.message import OpenAIToolOutput, ParsedMessage, ToolOutput
 from longtalk.turn.stream import AsyncStream
@@ -218,6 +222,32 @@ async def read_state(store: Store, owner: str, conversation: str, branch: str, t
     """Return what was said in a conversation, to its end or up to a turn, as a state; None if it is empty."""
     said = await read_until(AsyncBranch(store, owner, conversation, branch, KeepAll()), turn)
     return codec.encode(said) if len(said) else None
+
+
+async def read_shortened(store: Store, owner: str, conversation: str, entry: str) -> bytes:
+    """Return what was said in a conversation up to an entry, as a state, with the summary that was made there.
+
+    Raises `NotFound` without such an entry, and `Busy` if its turn is running.
+    """
+    heads = await call_store(store, lambda: store.branches(owner, conversation))
+    found: Transcript | None = None
+    for branch in sorted((head.branch for head in heads), key=lambda name: name != MAIN):
+        with suppress(NotFound):
+            said = await read_until(AsyncBranch(store, owner, conversation, branch, KeepAll()), entry)
+            found = found or said
+            record = next((each for each in said.records if (each.kind, each.entry) == ("epoch", entry)), None)
+            epoch = read_record(record, Epoch) if record is not None else None
+            if epoch is not None:
+                return codec.encode(shorten(said, epoch, Estimator()))
+    if found is None:
+        raise NotFound(f"Conversation {conversation!r} has no entry {entry!r}.")
+    # What the summary was made from has been erased in part, and the summary with it.
+    return codec.encode(found)
+
+
+def write_shortened(order: TurnOrder, event: Compacted) -> bytes:
+    """Return what a compaction has left of a conversation, as a state."""
+    return codec.encode(shorten(event.transcript, event.epoch, counter_for(order.model.provider.label)))
 
 
 async def count_tokens(order: TurnOrder) -> int:

@@ -15,7 +15,6 @@ import msgspec
 from longtalk._sync.chat.brief import StateBrief
 from longtalk._sync.chat.session import StateSession
 from longtalk.chat.state import AnySeal, read_state, state_writer
-from longtalk.context.compacted import list_kept_entries
 from longtalk.context.exclusions import exclude, include
 from longtalk.context.pins import unpin
 from longtalk.errors import BadState, InputError
@@ -29,6 +28,7 @@ from longtalk.state.sealing import BoundSeal, Seal
 from longtalk.tokens import Counter
 from longtalk.transcript.transcript import Transcript, now
 from longtalk.transfer.append import NativeMessages, append_messages, read_messages
+from longtalk.transfer.shorten import shorten
 from longtalk.turn.draft import add_event
 from longtalk._sync.turn.engine import Engine, TurnArguments, check_choice
 from longtalk.turn.message import Message, ParsedMessage
@@ -267,8 +267,7 @@ class Chat:
         message = ParsedMessage((event("", source="", at=now()),))
         runner = self._begin(TurnArguments(message=message, system=system, tools=tools, options=options), state, seal)
         epoch = runner.compact()
-        kept = list_kept_entries(runner.draft.transcript, epoch)
-        shorter = append_messages(Transcript(), kept, self._engine.counter)
+        shorter = shorten(runner.draft.transcript, epoch, self._engine.counter)
         usage = sum(map(self.provider.wire.read_usage, runner.draft.turn.usage), Usage())
         return Compaction(state_writer(seal or self._seal)(shorter), usage, runner.draft.notices)
 

@@ -15,6 +15,7 @@ from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch, read_windows, record_summary
 from longtalk.context.measure import MAX_ANSWER_ROOM, Terms
 from longtalk.context.prepare import Prepared, Recipient, prepare
+from longtalk.events import Compacted
 from longtalk.notices import Notice
 from longtalk.observation import Observer, log_suppressed
 from longtalk.policies.base import Rules, make_card_config
@@ -60,6 +61,8 @@ class RequestBuilder:
         preamble = recipient.preamble
         self._preamble_tokens = count_preamble(preamble.system, preamble.tools, progress.draft.counter)
         self._is_refused = False
+        self.compacted: list[Compacted] = []
+        """The epochs with a summary that have begun and were not yielded as events yet."""
         self._opened: Handle | None = None
         """A session that was opened at the provider and has no answer yet."""
 
@@ -76,6 +79,9 @@ class RequestBuilder:
         if prepared.plan.summary_request is not None:
             self._write_summary(self._make_summarizer(prepared, quirks))
             prepared = self._prepare(quirks)
+        epoch, transcript = prepared.plan.epoch, prepared.transcript
+        if prepared.plan.begins and epoch.summary is not None and not epoch.summary.is_brief:
+            self.compacted.append(Compacted(transcript[-1].id, transcript, epoch))
         session_key = self._make_session_key() if self._recipient.keeps_conversation else ""
         session = self._find_session(session_key, prepared.plan.epoch) if session_key else None
         if self._memory.is_active or session_key:

@@ -20,7 +20,18 @@ from longtalk.context.compose import Context, Piece
 from longtalk.context.epochs import Epoch
 from longtalk.context.prepare import Prepared, Recipient
 from longtalk.errors import ContextOverflow, ProviderError, StreamCut, TooManyRounds
-from longtalk.events import Checkpoint, Done, Event, PartEnd, Reasoning, Started, Text, ToolCall, ToolCallDelta
+from longtalk.events import (
+    Checkpoint,
+    Compacted,
+    Done,
+    Event,
+    PartEnd,
+    Reasoning,
+    Started,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+)
 from longtalk.notices import Notice
 from longtalk.observation import Observer
 from longtalk.policies.base import Rules
@@ -134,8 +145,8 @@ class TurnRunner(Generic[R]):
                 first, source = self._ask(self._client.open, pieces)
                 with self.observer.watch(partial(_read_cut_usage, accumulator)), self._client.redactor:
                     try:
-                        for notice in self._take_notices():
-                            yield notice
+                        for report in self._take_reports():
+                            yield report
                         while True:
                             try:
                                 data = first.pop(0) if first else next(source, None)
@@ -186,8 +197,8 @@ class TurnRunner(Generic[R]):
                 note_answer(self.observer, answer)
                 self.observer.end_call(answer.usage)
                 progress.draft = self._memory.apply_cards(progress.draft.add_answer(answer))
-                for notice in self._take_notices():
-                    yield notice
+                for report in self._take_reports():
+                    yield report
             calls = progress.draft.open_calls()
             paused = progress.draft.answer is not None and progress.draft.answer.finish == "paused"
             if not calls and not paused:
@@ -198,8 +209,8 @@ class TurnRunner(Generic[R]):
                     break
                 refused += 1
                 progress.save()
-                for notice in self._take_notices():
-                    yield notice
+                for report in self._take_reports():
+                    yield report
                 for checkpoint in self._make_checkpoints():
                     yield checkpoint
                 continue
@@ -239,8 +250,8 @@ class TurnRunner(Generic[R]):
         progress.save()
         if later_summary is not None:
             self.session.start_summary(*later_summary)
-        for notice in self._take_notices():
-            yield notice
+        for report in self._take_reports():
+            yield report
         yield Done(self.session.make_reply(progress.draft, is_complete=True))
 
     def count_tokens(self) -> int:
@@ -382,11 +393,12 @@ class TurnRunner(Generic[R]):
         self.observer.report_retry(problem, wait)
         sleep(wait)
 
-    def _take_notices(self) -> list[Notice]:
-        """Return the notices that were not yielded yet."""
+    def _take_reports(self) -> list[Notice | Compacted]:
+        """Return the notices, and the epochs with a summary, that were not yielded yet."""
         new = self._progress.draft.notices[self._reported :]
         self._reported += len(new)
-        return list(new)
+        compacted, self._requests.compacted = self._requests.compacted, []
+        return [*new, *compacted]
 
     def _make_checkpoints(self) -> list[Checkpoint]:
         """Return a checkpoint of the turn, in a list that is empty if the store has what is needed to resume it."""

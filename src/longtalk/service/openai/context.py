@@ -11,9 +11,10 @@ from longtalk._util import json_bytes
 from longtalk.service.access import Caller
 from longtalk.service.errors import ApiError
 from longtalk.service.http import decode, json_response, read_body
+from longtalk.service.openai.compactions import COMPACTION, make_compaction
 from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.openai.response_object import to_usage
-from longtalk.service.openai.response_turns import COMPACTION, find_target, make_order
+from longtalk.service.openai.response_turns import find_target, make_order
 from longtalk.service.service import Service
 from longtalk.service.turns import TurnOrder, count_tokens
 from longtalk.transcript.transcript import new_id, now
@@ -41,7 +42,7 @@ async def compact(service: Service, caller: Caller, request: Request) -> Respons
     done = await service.compact(order)
     name = new_id()
     content = await service.sealer.close(done.state, caller.owner, COMPACTION)
-    item = {"id": f"cmp_{name}", "type": COMPACTION, "encrypted_content": content}
+    item = make_compaction(f"cmp_{name}", content)
     return json_response(
         {
             "id": f"resp_{name}",

@@ -116,6 +116,11 @@ class CreateResponse(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         check_metadata(self.metadata)
 
     @property
+    def compacts(self) -> bool:
+        """Whether the client has asked for compaction, and gets an item for each one."""
+        return bool(self.context_management)
+
+    @property
     def obfuscates(self) -> bool:
         """Whether pieces of a stream have random characters."""
         return bool(self.stream_options and self.stream_options.include_obfuscation)

@@ -27,6 +27,7 @@ EventType: TypeAlias = Literal[
     "response.function_call_arguments.done",
     "response.custom_tool_call_input.delta",
     "response.custom_tool_call_input.done",
+    "response.compaction.compacting",
     "response.completed",
     "response.incomplete",
     "response.failed",

@@ -16,6 +16,7 @@ from longtalk.service.errors import ApiError, not_found, quote
 from longtalk.service.http import read_number
 from longtalk.service.ids import split_item_id
 from longtalk.service.openai.client_tools import CallForm, list_forms, read_call_forms
+from longtalk.service.openai.compactions import COMPACTS, NO_COMPACTIONS, read_compactions
 from longtalk.service.openai.fields import ENCRYPTED, check_include
 from longtalk.service.openai.items import Item, place_items, to_items
 from longtalk.stores.base import MAIN, Store
@@ -37,12 +38,20 @@ class _Turn(NamedTuple):
     """The forms in which the client has sent calls and results."""
     deleted: Mapping[str, Sequence[str]]
     """The ids of deleted items, by the entry that they were of."""
+    compactions: Mapping[str, str] = NO_COMPACTIONS
     start: int = 0
     """The position of the first entry."""
 
     def to_items(self, stop: int | None = None, *, encrypted: bool = False) -> list[Item]:
         forms = {self.entries[0].turn: self.forms}
-        return to_items(self.entries[:stop], forms, encrypted=encrypted, calls=self.calls, deleted=self.deleted)
+        return to_items(
+            self.entries[:stop],
+            forms,
+            encrypted=encrypted,
+            calls=self.calls,
+            deleted=self.deleted,
+            compactions=self.compactions,
+        )
 
 
 class FoundItem(NamedTuple):
@@ -197,6 +206,8 @@ def _read_turns(
     forms: dict[str, Mapping[str, CallForm]] = {}
     calls: dict[str, dict[str, CallForm]] = {}
     deleted: dict[str, dict[str, Sequence[str]]] = {}
+    compacting: set[str] = set()
+    compactions: Mapping[str, str] = {}
     while done < size:
         count = min(window, size - done)
         start = size - done - count if newest_first else done
@@ -207,6 +218,9 @@ def _read_turns(
             name = read[position - start].turn
             if isinstance(meta.get("response"), dict):
                 forms[name] = list_forms(meta["response"].get("tools", ()))
+                if meta["response"].get(COMPACTS):
+                    compacting.add(name)
+                    compactions = compactions or read_compactions(store, owner, conversation, branch)
             if _DELETED in meta:
                 deleted.setdefault(name, {})[read[position - start].id] = meta[_DELETED]
             known = calls.setdefault(name, {})
@@ -223,7 +237,8 @@ def _read_turns(
         kept = placed.pop()[0] if done < size else []
         for each, place in placed:
             name = each[0].turn
-            yield _Turn(each, forms.get(name), calls.get(name, {}), deleted.get(name, {}), place)
+            items = compactions if name in compacting else NO_COMPACTIONS
+            yield _Turn(each, forms.get(name), calls.get(name, {}), deleted.get(name, {}), items, place)
 
 
 def _split_by_turn(entries: list[Entry]) -> list[list[Entry]]:

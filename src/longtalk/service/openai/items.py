@@ -15,6 +15,7 @@ from longtalk._util import json_bytes
 from longtalk.memory.cards.hidden import find_memory_calls, is_hidden
 from longtalk.service.ids import make_entry_item_id, make_item_id, place_item_id
 from longtalk.service.openai.client_tools import CallForm, read_custom_input
+from longtalk.service.openai.compactions import NO_COMPACTIONS, make_compaction
 from longtalk.transcript.transcript import Entry
 from longtalk.turn.memory import RECALL
 from longtalk.turn.output import is_correction
@@ -85,7 +86,7 @@ class ItemNumbers:
     def __init__(self, turn: str, conversation: str | None = None) -> None:
         self._turn = turn
         self._conversation = conversation
-        self._next = {"msg": 0, "fc": 0, "rs": 0}
+        self._next = {"msg": 0, "fc": 0, "rs": 0, "cmp": 0}
 
     def take(self, kind: str) -> str:
         """Return the id of the next item of a kind."""
@@ -99,20 +100,35 @@ class ItemNumbers:
 
 
 def to_output_items(
-    entries: Iterable[Entry], turn: str, *, tools: Mapping[str, CallForm] | None = None, encrypted: bool = False
+    entries: Iterable[Entry],
+    turn: str,
+    *,
+    tools: Mapping[str, CallForm] | None = None,
+    encrypted: bool = False,
+    compactions: Mapping[str, str] = NO_COMPACTIONS,
 ) -> list[Item]:
     """Return the answers of a turn as items.
 
     `tools` are the client's tools by their names; calls of others are not shown. None shows all that are not the
     library's own. `encrypted` includes the encrypted reasoning of a Responses provider, in the same items.
+    `compactions` are the contents of the compaction items, by the ids of the entries that they follow.
     """
     listed = list(entries)
     hidden, numbers, items = find_memory_calls(listed), ItemNumbers(turn), list[Item]()
     for i, entry in enumerate(listed):
         if entry.role == "assistant":
+            items += _make_compactions(listed, i, numbers, compactions)
             made = _make_answer(entry, numbers, hidden.get(i, frozenset()), tools, encrypted=encrypted)
             items += [] if _is_sent_back(listed, i) else made
     return items
+
+
+def _make_compactions(
+    entries: Sequence[Entry], i: int, numbers: ItemNumbers, compactions: Mapping[str, str]
+) -> list[Item]:
+    """Return the compaction item before an answer, if there is one."""
+    content = compactions.get(entries[i - 1].id) if i else None
+    return [] if content is None else [make_compaction(numbers.take("cmp"), content)]
 
 
 def _is_sent_back(entries: Sequence[Entry], i: int) -> bool:
@@ -200,11 +216,13 @@ def to_items(
     encrypted: bool = False,
     calls: Mapping[str, CallForm] = MappingProxyType({}),
     deleted: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    compactions: Mapping[str, str] = NO_COMPACTIONS,
 ) -> list[Item]:
     """Return all items of a conversation, oldest first. `tools` has the client's functions of each turn, by its id.
 
     `encrypted` includes the encrypted reasoning. `calls` are the forms in which the client has sent calls and results.
-    `deleted` has the ids of the items that were deleted, by the ids of their entries.
+    `deleted` has the ids of the items that were deleted, by the ids of their entries. `compactions` are as for
+    `to_output_items`.
     """
     items: list[Item] = []
     start = 0
@@ -220,6 +238,7 @@ def to_items(
                     # The ids of later items stay.
                     numbers.skip(each)
             elif entry.role == "assistant":
+                items += _make_compactions(entries[start:stop], i - start, numbers, compactions)
                 made = _make_answer(entry, numbers, calls_hidden, forms, encrypted=encrypted, calls=calls)
                 items += [] if _is_sent_back(entries, i) else made
             elif is_correction(entry):

@@ -23,6 +23,7 @@ from longtalk.service.access import Caller
 from longtalk.service.errors import ApiError, describe_for_log, from_error, interrupted
 from longtalk.service.ids import parse_response_id
 from longtalk.service.openai.client_tools import list_forms
+from longtalk.service.openai.compactions import NO_COMPACTIONS
 from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.openai.items import Item
 from longtalk.service.openai.response_events import ResponseEvents
@@ -135,7 +136,10 @@ async def _take_over(service: Service, parked: ParkedResponse) -> None:
             run.emit(*begun.resume(run.events, saved))
         try:
             given = msgspec.json.decode(parked.body, type=CreateResponse)
-            return await play_response(service, Caller(parked.owner), given, target, run, begun=begun)
+            compactions = stored.compactions if stored is not None else NO_COMPACTIONS
+            return await play_response(
+                service, Caller(parked.owner), given, target, run, begun=begun, compactions=compactions
+            )
         except Exception as problem:
             if begun is not None and not begun.has_ended:
                 run.emit(*begun.end("failed", error=from_error(problem)))

@@ -11,6 +11,7 @@ from longtalk.events import Notice, PartEnd, Reasoning, Text, ToolCall, ToolCall
 from longtalk.service.errors import ApiError
 from longtalk.service.ids import parse_response_id
 from longtalk.service.openai.client_tools import CallForm, read_custom_input
+from longtalk.service.openai.compactions import COMPACTION, make_compaction
 from longtalk.service.openai.event_types import EventType
 from longtalk.service.openai.items import (
     Item,
@@ -153,6 +154,17 @@ class ResponseEvents:
             self._answer_start = len(self.output)
             return events
         return []
+
+    def add_compaction(self, content: str) -> list[bytes]:
+        """Return the events for a summary that stands for older exchanges from here on."""
+        events = self.close()
+        item = make_compaction(self._numbers.take("cmp"), content)
+        events.append(self._add_item(item))
+        place = self._place(item)
+        events.append(self._event("response.compaction.compacting", **place))
+        events.append(self._event("response.output_item.done", output_index=place["output_index"], item=item))
+        self._answer_start = len(self.output)
+        return events
 
     def end(
         self,
@@ -358,7 +370,8 @@ class ResponseEvents:
         self._blank, self._has_ended_part = "", False
         if item is None:
             return []
-        item["status"] = status
+        if item["type"] != COMPACTION:
+            item["status"] = status
         if item["type"] == "reasoning":
             events = self._make_reasoning_events(self._reasoning.close())
         else:

@@ -9,13 +9,13 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk._util.concurrency import call_store
-from longtalk.errors import BadState
-from longtalk.events import Done, Started
+from longtalk.events import Compacted, Done, Started
 from longtalk.reply import TurnReply
 from longtalk.service.access import Caller
 from longtalk.service.errors import ApiError, conversation_locked, from_error, quote
 from longtalk.service.ids import ResponseId, new_conversation_id, new_key, parse_response_id
 from longtalk.service.openai.client_tools import CallForm, list_forms, write_call_forms
+from longtalk.service.openai.compactions import COMPACTS, NO_COMPACTIONS, open_content, write_content
 from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.openai.item_pages import find_items, find_items_of
 from longtalk.service.openai.item_references import is_reference, replace_references
@@ -29,9 +29,6 @@ from longtalk.service.turns import TurnOrder, count_history, name_results, read_
 from longtalk.state import codec
 from longtalk.turn.stream import AsyncStream
 from longtalk.wires import NAMES
-
-COMPACTION = "compaction"
-"""The type of the item that stands for a conversation that was compacted."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -125,6 +122,8 @@ async def make_order(
     response = {**given.to_echo(), "model": model.name}
     if target.is_stored and (earlier := count_history(order)):
         response[HISTORY] = earlier
+    if given.compacts:
+        response[COMPACTS] = True
     return msgspec.structs.replace(order, meta={"response": response, **write_call_forms(given.call_forms)})
 
 
@@ -145,12 +144,8 @@ async def _split_compaction(
             "A compaction item replaces all earlier messages: leave `previous_response_id` and `conversation` out.",
             param=where,
         )
-    content = json_bytes.value(items[places[-1]]).get("encrypted_content")
-    try:
-        state = await service.sealer.open(content if isinstance(content, str) else "", caller.owner, COMPACTION)
-    except BadState:
-        raise ApiError(400, "This compaction item is not valid.", param=where, code="invalid_value") from None
-    return items[places[-1] + 1 :], state
+    content = json_bytes.value(items[places[-1]])["encrypted_content"]
+    return items[places[-1] + 1 :], await open_content(service, caller.owner, content, where)
 
 
 async def _resolve_references(
@@ -190,21 +185,33 @@ async def start_run(
 
     async def play(run: Run) -> Item:
         stream = await service.open_stream(order)
-        return await _play(run, stream, given, target, order, on_reply=on_reply)
+        return await _play(service, run, stream, given, target, order, on_reply=on_reply)
 
     running = None if is_new else service.runs.find(name)
     return running or await service.start_run(name, play, logs=logs, parked=parked)
 
 
 async def play_response(
-    service: Service, caller: Caller, given: CreateResponse, target: Target, run: Run, *, begun: ResponseEvents | None
+    service: Service,
+    caller: Caller,
+    given: CreateResponse,
+    target: Target,
+    run: Run,
+    *,
+    begun: ResponseEvents | None,
+    compactions: Mapping[str, str] = NO_COMPACTIONS,
 ) -> Item:
-    """Go on with a response in a run that has taken it over. `begun` renders the events after those of the log."""
+    """Go on with a response in a run that has taken it over. `begun` renders the events after those of the log.
+
+    `compactions` are the contents of the compaction items so far.
+    """
     order = await make_order(service, caller, given, target)
-    return await _play(run, await service.open_stream(order), given, target, order, begun=begun)
+    stream = await service.open_stream(order)
+    return await _play(service, run, stream, given, target, order, begun=begun, compactions=compactions)
 
 
 async def _play(
+    service: Service,
     run: Run,
     stream: AsyncStream[Any],
     given: CreateResponse,
@@ -213,8 +220,10 @@ async def _play(
     *,
     on_reply: Callable[[TurnReply], None] | None = None,
     begun: ResponseEvents | None = None,
+    compactions: Mapping[str, str] = NO_COMPACTIONS,
 ) -> Item:
     """Play a turn, and render its events. Return the response."""
+    compactions = dict(compactions)
     events, id_, echo = begun, str(target.id), given.to_echo()
     model, tools = order.model.name, list_forms(echo.get("tools", ()))
 
@@ -234,12 +243,17 @@ async def _play(
                     events = begin(stream.reply.turn_id, stream.reply._draft.turn.started)
                 if type(event) is Done:
                     break
+                if type(event) is Compacted:
+                    if given.compacts:
+                        content = compactions[event.entry] = await write_content(service, order, event)
+                        run.emit(*events.add_compaction(content))
+                    continue
                 run.emit(*events.feed(event))
     except Exception as problem:
         if events is None:
             raise
         error = from_error(problem)
-        said = _list_output(stream.reply, given, tools, target)
+        said = _list_output(stream.reply, given, tools, target, compactions)
         usage = find_usage(stream.reply._draft.turn, stream.reply.usage, "failed")
         run.emit(*events.end("failed", error=error, usage=usage, output=said))
         raise
@@ -252,7 +266,8 @@ async def _play(
         on_reply(reply)
     turn = reply._draft.turn
     completed = turn.ended if status == "completed" else None
-    output, usage = _list_output(reply, given, tools, target), find_usage(turn, reply.usage, status)
+    output = _list_output(reply, given, tools, target, compactions)
+    usage = find_usage(turn, reply.usage, status)
     run.emit(*events.end(status, usage=usage, reason=reason, refusal=refusal, completed=completed, output=output))
     return make_response(
         id_,
@@ -267,6 +282,14 @@ async def _play(
     )
 
 
-def _list_output(reply: TurnReply, given: CreateResponse, tools: Mapping[str, CallForm], target: Target) -> list[Item]:
-    items = to_output_items(reply.entries, reply.turn_id, tools=tools, encrypted=given.wants_encrypted)
+def _list_output(
+    reply: TurnReply,
+    given: CreateResponse,
+    tools: Mapping[str, CallForm],
+    target: Target,
+    compactions: Mapping[str, str],
+) -> list[Item]:
+    items = to_output_items(
+        reply.entries, reply.turn_id, tools=tools, encrypted=given.wants_encrypted, compactions=compactions
+    )
     return place_items(items, target.id.conversation)

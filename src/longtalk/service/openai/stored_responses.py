@@ -12,6 +12,7 @@ from longtalk.events import PartEnd, ToolCall
 from longtalk.service.errors import ApiError, from_stored_error
 from longtalk.service.ids import ResponseId, is_chain
 from longtalk.service.openai.client_tools import CallForm, list_forms, read_call_forms
+from longtalk.service.openai.compactions import COMPACTION, COMPACTS, NO_COMPACTIONS, read_compactions
 from longtalk.service.openai.fields import ENCRYPTED
 from longtalk.service.openai.items import Item, place_items, to_input_item, to_items, to_output_items
 from longtalk.service.openai.response_events import ResponseEvents
@@ -38,12 +39,15 @@ class StoredResponse:
         meta: Mapping[str, Any],
         entry_meta: dict[str, Any],
         history: Sequence[Entry] = (),
+        compactions: Mapping[str, str] = NO_COMPACTIONS,
     ) -> None:
         self.id = id
         self.turn: Turn = keyed.turn
         self.branch = keyed.branch
         self._entries = entries
         self._history = history
+        self.compactions = compactions
+        """The contents of the compaction items, by the entry that each follows."""
         self._echo = dict(meta)
         self._entry_meta = entry_meta
         self._model = str(self._echo.pop("model", keyed.turn.model))
@@ -66,8 +70,13 @@ class StoredResponse:
 
     def to_output_items(self, *, encrypted: bool = False) -> list[Item]:
         """Return the answers of the turn that were saved, as items, with encrypted reasoning if that is asked for."""
-        items = to_output_items(self._entries, self.turn.id, tools=self._tools, encrypted=encrypted)
+        items = self._make_items(self._tools, encrypted=encrypted)
         return place_items(items, self.id.conversation)
+
+    def _make_items(self, tools: Mapping[str, CallForm], *, encrypted: bool) -> list[Item]:
+        return to_output_items(
+            self._entries, self.turn.id, tools=tools, encrypted=encrypted, compactions=self.compactions
+        )
 
     def to_object(self, *, interrupted: bool = False, encrypted: bool = False) -> Item:
         """Return the response object. `interrupted` says that the process that ran the turn has died.
@@ -102,10 +111,12 @@ class StoredResponse:
         )
         made = events.begin(queued=bool(self._echo.get("background")))
         plain = {name: CallForm(name) for name in self._tools}
-        for item in to_output_items(self._entries, self.turn.id, tools=plain, encrypted=encrypted):
+        for item in self._make_items(plain, encrypted=encrypted):
             # Neighbours of the same kind, from two answers, stay two items.
             made += events.close()
-            if item["type"] == "reasoning":
+            if item["type"] == COMPACTION:
+                made += events.add_compaction(item["encrypted_content"])
+            elif item["type"] == "reasoning":
                 text, raw = ("".join(part["text"] for part in item.get(name, ())) for name in ("summary", "content"))
                 made += events.feed(PartEnd("reasoning", text, raw, sealed=item.get("encrypted_content", "")))
             elif item["type"] == "message":
@@ -191,4 +202,8 @@ def _read_response(store: Store, owner: str, id: ResponseId) -> StoredResponse |
         new = list(takewhile(lambda entry: entry.turn == keyed.turn.id, pack.entries()))
         entries += new
         if len(new) < _STEP:
-            return StoredResponse(id, keyed, entries, given, meta, history)
+            break
+    compactions = NO_COMPACTIONS
+    if given.get(COMPACTS):
+        compactions = read_compactions(store, owner, id.conversation, keyed.branch, entries)
+    return StoredResponse(id, keyed, entries, given, meta, history, compactions)
