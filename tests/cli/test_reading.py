@@ -312,17 +312,25 @@ def test_the_search_can_be_bounded(filled: str) -> None:
     assert [row[0] for row in lines("search", "--store", filled, "--owner", "ada", "ada")] == ["theirs"]
 
 
-@pytest.mark.parametrize("words", [['"hold the bow"'], ["thumb"], ["THUMB", "nowhere"], ['"as lightly'], ["hold\tthe"]])
+@pytest.mark.parametrize(
+    "words", [['"hold the bow"'], ["thumb"], ["THUMB", "nowhere"], ["thu*"], ['"as lightly'], ["hold\tthe"]]
+)
 def test_words_and_phrases_are_found(filled: str, words: list[str]) -> None:
     assert {row[0] for row in lines("search", "--store", filled, *words)} == {"bows"}
 
 
 @pytest.mark.parametrize(
-    "words", [["nowhere"], ['"bow the hold"'], ['"'], ["'"], ["*"], ["!!!"], ["(OR"], [""], ["\x1b["], ["text:", "-"]]
+    "words", [['"bow the hold"'], ['"'], ["'"], ["*"], ["!!!"], ["(OR"], [""], ["\x1b["], ["text:", "-"]]
 )
 def test_where_nothing_is_found_the_status_is_1(filled: str, words: list[str]) -> None:
     done = run("search", "--store", filled, "--", *words)
-    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "No matches. Only whole words match.\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "No matches.\n")
+
+
+def test_where_a_word_is_not_found_the_search_by_its_beginning_is_shown(filled: str) -> None:
+    done = run("search", "--store", filled, "nowhere", "thum")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "No matches. Only whole words match; 'nowhere*' also finds longer ones.\n"
 
 
 # stats

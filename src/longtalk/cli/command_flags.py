@@ -112,12 +112,13 @@ def show(state: str | None, **options: Any) -> None:
 def search(**options: Any) -> None:
     """Search for entries by words and phrases.
 
-    Best match first. Only whole words match. Text in double quotes is a phrase. Columns: conversation, entry, role,
-    time, the text around the first match, and the branch if it is not the main one. Exits with status 1
-    if nothing matches.
+    Best match first. Whole words match; 'ros*' finds all words that begin so. Text in double quotes is a phrase.
+    Columns: conversation, entry, role, time, the text around the first match, and the branch if it is not the main
+    one. Exits with status 1 if nothing matches.
 
     \b
     longtalk search rosin
+    longtalk search 'ros*'
     longtalk search '"hold the bow"' thumb
     longtalk search rosin --since 2026-11-01 --until 2026-11-15
     """

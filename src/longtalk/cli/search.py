@@ -50,8 +50,14 @@ def run(
     elif found:
         print_hits(found, words)
     if not found:
-        print_note("No matches. Only whole words match.")
+        print_note(describe_nothing(words))
         raise SystemExit(1)
+
+
+def describe_nothing(words: Sequence[str]) -> str:
+    """Return that nothing was found and, if words were searched that may be beginnings, how to find longer ones."""
+    word = next((each for each in words if each.isalnum()), None)
+    return f"No matches. Only whole words match; '{word}*' also finds longer ones." if word else "No matches."
 
 
 def print_hits(found: Sequence[SearchHit], words: Sequence[str]) -> None:

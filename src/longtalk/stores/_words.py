@@ -17,3 +17,17 @@ def normalize_words(text: str) -> str:
     A text contains a word if the normalized text contains the normalized word.
     """
     return f" {' '.join(_WORD.findall(fold(text)))} "
+
+
+def normalize_term(term: str) -> str:
+    """Return the normalized words of a search term. The last one is a beginning if the term ends with `*`.
+
+    A beginning has no space after it, so that a text with a longer word contains it, too.
+    """
+    words = normalize_words(term)
+    return words.rstrip(" ") if term.endswith("*") else words
+
+
+def is_beginning(form: str) -> bool:
+    """Return True if the last word of a normalized search term may be only the beginning of a word."""
+    return not form.endswith(" ")

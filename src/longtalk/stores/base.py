@@ -286,8 +286,9 @@ class Store(Protocol):
 
         With `conversation`, search only that conversation; otherwise, search all conversations of the owner.
 
-        Chinese, Japanese and Korean terms match any part of a text. Words in the memory cards of an answer match too,
-        although the text of the search hit doesn't include the cards.
+        A term that ends with `*` also matches longer words: `viol*` finds "violin". Chinese, Japanese and Korean terms
+        match any part of a text. Words in the memory cards of an answer match too, although the text of the search hit
+        doesn't include the cards.
         """
         ...
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from longtalk.memory.recall.protocol import Matches, SearchTerm
 from longtalk.stores._closing import ClosedOnExit
 from longtalk.stores._tree import ConversationTree
-from longtalk.stores._words import normalize_words
+from longtalk.stores._words import normalize_term, normalize_words
 from longtalk.stores.base import (
     MAIN,
     BranchHead,
@@ -226,7 +226,7 @@ def rank_hits(texts: Iterable[tuple[SearchHit, str]], terms: Collection[str], li
 
     `texts` yields all entries to search, each with its normalized words.
     """
-    forms = [form for form in dict.fromkeys(map(normalize_words, terms)) if form.strip()]
+    forms = [form for form in dict.fromkeys(map(normalize_term, terms)) if form.strip()]
     matching: list[tuple[SearchHit, int, list[int]]] = []
     entry_count = total_size = 0
     for hit, words in texts:

@@ -89,9 +89,9 @@ class Archive(ArchiveReading):
     def search(self, text: str, *, limit: int = 20, conversation: str | None = None) -> list[SearchHit]:
         """Return at most `limit` entries that contain any of the words in `text`, best matches first.
 
-        Text in double quotes is searched as a phrase. With `conversation`, only that conversation is searched. The
-        entries are followed by lines that the app wrote into a brief and that are no longer there, with the role
-        "brief".
+        Text in double quotes is searched as a phrase, and `viol*` finds all words that begin so. With `conversation`,
+        only that conversation is searched. The entries are followed by lines that the app wrote into a brief and that
+        are no longer there, with the role "brief".
         """
         terms = parse_terms(text)
         found: list[SearchHit] = call_store(

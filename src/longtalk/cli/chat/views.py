@@ -12,7 +12,7 @@ from longtalk.cli.context import find_window, print_context
 from longtalk.cli.export import export_conversation
 from longtalk.cli.output import escape_line, format_time, pluralize, print_note, print_text, reword_error, wrap
 from longtalk.cli.profile import print_lines
-from longtalk.cli.search import print_hits
+from longtalk.cli.search import describe_nothing, print_hits
 from longtalk.cli.session import ChatSession
 from longtalk.cli.show import print_history
 from longtalk.cli.tables import Column, print_table
@@ -108,7 +108,7 @@ def search(archive: Archive, words: str) -> None:
     """Print the entries of all conversations of the owner that match best."""
     found = archive.search(words, limit=_MOST_HITS)
     if not found:
-        print_note("No matches.")
+        print_note(describe_nothing(words.split()))
     print_hits(found, words.split())
 
 

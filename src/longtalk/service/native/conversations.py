@@ -49,7 +49,7 @@ class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Words to look for. Text in double quotes is a phrase."""
+    """Words to look for. Text in double quotes is a phrase; `viol*` finds all words that begin so."""
 
     q: Text
     limit: Limit = 20

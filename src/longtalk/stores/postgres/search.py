@@ -20,7 +20,7 @@ import msgspec
 
 from longtalk.memory.recall.labels import get_searchable_text
 from longtalk.memory.recall.protocol import SearchTerm
-from longtalk.stores._words import normalize_words
+from longtalk.stores._words import is_beginning, normalize_term, normalize_words
 from longtalk.stores.base import SearchHit
 from longtalk.stores.postgres.rows import escape_text, unescape_text
 from longtalk.transcript.pack import Entry
@@ -77,8 +77,9 @@ def make_candidate_query(owner: str, terms: Collection[str]) -> tuple[list[str],
     They are the normalized terms, whose occurrences the function counts; an index query that finds entries with any of
     the terms; and an index query that finds the owner's entries.
     """
-    forms = [form for form in dict.fromkeys(map(normalize_words, terms)) if form.strip()]
-    return (forms, " | ".join(map(_make_query, forms)), f"'{_make_owner_word(owner)}'") if forms else None
+    forms = [form for form in dict.fromkeys(map(normalize_term, terms)) if form.strip()]
+    queries = [_make_query(form, begins=is_beginning(form)) for form in forms]
+    return (forms, " | ".join(queries), f"'{_make_owner_word(owner)}'") if forms else None
 
 
 def parse_hits(rows: Iterable[tuple[Any, ...]], read_entry: Callable[[SearchHit], Entry]) -> list[SearchHit]:

@@ -135,7 +135,7 @@ def find_candidates(
     if conversation is not None:
         number = find_conversation_id(db, owner, conversation)
         within += f" AND scope : c{number}"
-    phrases = [_quote_phrase(term) for term in dict.fromkeys(terms)]
+    phrases = [_make_phrase(term) for term in dict.fromkeys(terms)]
     if not phrases or limit <= 0:
         return []
     found: list[SearchHit] = []
@@ -204,6 +204,13 @@ def find_matches(
             count = max(count, count * size // (size - min(positions)))
         found.append(Matches(tuple(sorted(positions[:most])), count))
     return found
+
+
+def _make_phrase(term: str) -> str:
+    """Return a phrase to search for. If the term ends with `*`, the last word may be only the beginning of a word."""
+    beginning = term.rstrip("*")
+    is_open = beginning != term and any(map(str.isalnum, beginning))
+    return f"{_quote_phrase(beginning)} *" if is_open else _quote_phrase(term)
 
 
 def _quote_phrase(term: str) -> str:

@@ -152,6 +152,25 @@ def search_finds_words(harness: Harness) -> None:
 
 
 @case
+def search_finds_words_by_their_beginning(harness: Harness) -> None:
+    conversation = harness.conversation()
+    conversation.say("Ada plays the violin.", "VIOLAS are larger.", "An ultraviolet café", "東京に住んでいます")
+
+    def search(*terms: str) -> list[int]:
+        return sorted(hit.position for hit in harness.store.candidates(harness.owner, terms, 9))
+
+    assert_equal(search("viol*"), [0, 1], "words that begin with a term, in upper or lower case")
+    assert_equal(search("violin*"), [0], "the whole word")
+    assert_equal(search("viol"), [], "a beginning without the asterisk")
+    assert_equal(search("plays the vio*"), [0], "a phrase whose last word is a beginning")
+    assert_equal(search("play the vio*"), [], "a phrase whose first word is a beginning")
+    assert_equal(search("cafe*", "larg*"), [1, 2], "two beginnings, one without its accent")
+    assert_equal(search("東*"), [3], "a character of a text without spaces")
+    for nothing in ("*", "**", "…*", '"*', "*lin", "v*n"):
+        assert_equal(search(nothing), [], f"the term {nothing!r}")
+
+
+@case
 def matches_are_returned_by_position(harness: Harness) -> None:
     store, conversation = harness.store, harness.conversation()
     conversation.say("Which CITIES are worth a visit?", "The city of Porto, with its cafés.")
