@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ def longtalk(
     out, err = (text.decode("utf-8", "surrogateescape") for text in (done.stdout, done.stderr))
     assert "Traceback" not in err, err
     return subprocess.CompletedProcess(done.args, done.returncode, out, err)
+
+
+def to_iso(at: int) -> str:
+    """Return a time as JSON has it: ISO 8601 in UTC."""
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def store_at(path: str | Path) -> Store:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from longtalk import Conversation, Memory
+from longtalk import Archive, Conversation, Memory
 from longtalk.cli.service_flags import commands
 from longtalk.testing import Scripted, says
-from tests.cli.helpers import longtalk, store_at
+from tests.cli.helpers import longtalk, store_at, to_iso
 
 WITHOUT_JSON = {
     "chat": "people talk in it; `ask --json` is for programs",
@@ -65,6 +66,27 @@ def test_each_command_that_prints_a_result_has_the_option() -> None:
         name for name, command in list_commands(commands) if all("--json" not in each.opts for each in command.params)
     }
     assert without == set(WITHOUT_JSON)
+
+
+def test_times_are_written_in_utc_and_taken_back_as_filters(filled: tuple[str, str]) -> None:
+    path = filled[0]
+    with closing(store_at(path)) as held:
+        held.describe("", "bows", {"created": 7})
+        (info,) = held.conversations("")
+        answer = Archive(held).history("bows")[-1]
+    listed = report("list", "--store", path)
+    assert (listed["created"], listed["updated"], listed["meta"]["created"]) == (
+        to_iso(info.created),
+        to_iso(info.updated),
+        7,
+    )
+    assert report("branches", "--store", path)["updated"] == to_iso(info.updated)
+    assert report("show", "--last", "--store", path)["at"] == to_iso(answer.at)
+    assert report("list", "--since", listed["updated"], "--until", listed["updated"], "--store", path) == listed
+
+
+def test_a_time_that_is_not_known_is_null(filled: tuple[str, str]) -> None:
+    assert report("keys", "add", "laptop", "--store", filled[0])["expires"] is None
 
 
 def test_a_new_title_is_reported(filled: tuple[str, str]) -> None:

@@ -15,6 +15,7 @@ from longtalk.cli.service_flags import commands
 from longtalk.errors import LongtalkError
 from longtalk.memory import Field, Profile, Schema
 from longtalk.stores.sqlite.store import SQLite
+from tests.cli.helpers import to_iso
 from tests.support.card_model import CardModel, make_answer
 
 CARD = '{"+about":["a violinist"]}'
@@ -51,7 +52,7 @@ def test_lines_are_listed_with_the_conversations_they_came_from(path: Path) -> N
     assert listed[1][1::3] == ["app", "short answers"]
     objects = [json.loads(each) for each in run(path, "list", "--json").stdout.splitlines()]
     assert objects[0]["sources"] == [
-        {"conversation": "lesson", "branch": "main", "entry": line.sources[0].entry, "at": line.at}
+        {"conversation": "lesson", "branch": "main", "entry": line.sources[0].entry, "at": to_iso(line.at)}
     ]
 
 

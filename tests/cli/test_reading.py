@@ -22,7 +22,7 @@ from longtalk.providers.base import Capabilities
 from longtalk.stores.base import Store
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
-from tests.cli.helpers import LONGTALK, Terminal, longtalk, store_at
+from tests.cli.helpers import LONGTALK, Terminal, longtalk, store_at, to_iso
 from tests.support import forked_program
 from tests.support.card_model import CardModel, make_answer
 
@@ -595,8 +595,8 @@ def test_a_brief_is_shown_with_where_each_line_came_from(tmp_path: Path, path: s
         "field": "facts",
         "text": "Ada is 12",
         "entry": first,
-        "at": fact.at,
-        "seen": fact.seen,
+        "at": to_iso(fact.at),
+        "seen": to_iso(fact.seen),
     }
     aside = run("show", "lesson", "--brief", "--branch", "aside", "--store", where).stdout
     assert "Play ]0;owned" in aside

@@ -18,6 +18,8 @@ from typing import Any, TextIO
 
 _LATEST = 250_000_000_000_000
 """The earliest time, in milliseconds since 1970, that is too late to be converted to a date."""
+_TIMES = ("at", "until", "seen", "created", "updated", "expires")
+"""The members of printed objects that are times in milliseconds since 1970."""
 _LINES = "\n\t"
 _WORDING = {
     "pass api_key=, or set ": "set ",
@@ -89,15 +91,30 @@ def print_text(text: str, *, end: str = "\n") -> None:
     print(_escape_for(sys.stdout, text), end=end)
 
 
-def print_json(value: Any, **natives: bytes) -> None:
-    """Print an object as one line of JSON, with `natives`, which are JSON already, as additional members."""
-    line = json.dumps(value, ensure_ascii=False)[:-1]
+def print_json(value: dict[str, Any], **natives: bytes) -> None:
+    """Print an object as one line of JSON, with `natives`, which are JSON already, as additional members.
+
+    Times are written as ISO 8601 in UTC.
+    """
+    line = json.dumps(write_times(value), ensure_ascii=False)[:-1]
     for name, native in natives.items():
         # JSON has line breaks only between tokens, where a space means the same.
         line += f', "{name}": ' + native.decode("utf-8", "replace").replace("\n", " ").replace("\r", " ")
     sys.stdout.flush()
     sys.stdout.buffer.write(_escape_for(sys.stdout, line + "}\n").encode("utf-8", "backslashreplace"))
     sys.stdout.buffer.flush()
+
+
+def write_times(value: dict[str, Any]) -> dict[str, Any]:
+    """Return an object whose own times are ISO 8601 in UTC, such as `2026-11-16T14:30:00.000Z`, or null if unknown."""
+    return {name: _write_time(each) if name in _TIMES else each for name, each in value.items()}
+
+
+def _write_time(at: int | None) -> str | None:
+    if not at or not 0 < at < _LATEST:
+        return None
+    seconds, milliseconds = divmod(at, 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{milliseconds:03d}Z"
 
 
 def print_result(result: dict[str, Any], text: str, *, as_json: bool, show: Callable[[str], None] = print_text) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from longtalk._sync.archive.archive import Archive
 from longtalk._sync.archive.owner_profile import OwnerProfile
-from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_result
+from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_result, write_times
 from longtalk.cli.store import find_conversation, open_archive, store_exists
 from longtalk.cli.tables import Column, print_table
 from longtalk.errors import InputError
@@ -35,7 +36,7 @@ def print_lines(lines: Sequence[ProfileLine], *, as_json: bool) -> None:
     """Print lines of a profile, each with the conversation that it came from."""
     if as_json:
         for line in lines:
-            print_json(msgspec.to_builtins(line))
+            print_json(_describe(line))
     elif lines:
         print_table(_COLUMNS, [_make_row(line) for line in lines])
     else:
@@ -94,5 +95,10 @@ def _make_row(line: ProfileLine) -> tuple[str, ...]:
     return line.id, source + more, format_time(line.at), line.field, line.text
 
 
+def _describe(line: ProfileLine) -> dict[str, Any]:
+    described = msgspec.to_builtins(line)
+    return {**described, "sources": [write_times(each) for each in described["sources"]]}
+
+
 def _print(line: ProfileLine, *, as_json: bool) -> None:
-    print_result(msgspec.to_builtins(line), f"{line.id}\t{escape_line(line.text)}", as_json=as_json)
+    print_result(_describe(line), f"{line.id}\t{escape_line(line.text)}", as_json=as_json)
