@@ -234,7 +234,7 @@ def test_what_can_not_be_asked_is_said(
         (["models", "-q", "4o"], "`longtalk models WORDS` finds models"),
         (["fork", "talk", "--at", "entry"], "No such option '--at'."),
         (["config", "set", "defualt_model", "x"], "Did you mean 'default_model'?"),
-        (["config", "set", "default_model", "nosuch"], "'nosuch' names no known provider"),
+        (["config", "set", "default_model", "nosuch"], "No known provider has a model 'nosuch'"),
         (["ask", "-m", "openai:gpt-5.6", "Hi"], "set OPENAI_API_KEY, or run `longtalk config set-key openai`."),
         (["hi"], "To ask a question: longtalk ask hi"),
         (["--store", "talks.db", "--json", "list"], "after the command: longtalk list --store talks.db --json"),
@@ -251,12 +251,13 @@ def test_what_can_not_be_asked_is_said(
         (["config", "path"], "`longtalk config show` prints the path"),
         (["config", "keys"], "names the providers whose keys are stored"),
         (["keys", "path"], "`longtalk config show` prints the path"),
-        (["config", "alias", "tiny", "local", "-o", "seed", "1"], "Options go on with the conversation"),
-        (["models", "options", "set", "local", "seed", "1"], "Options go on with the conversation"),
+        (["models", "options", "set", "local", "seed", "1"], "Use `longtalk config alias NAME MODEL -o OPTION VALUE`"),
+        (["config", "alias", "tiny", "local", "-o", "foo", "1"], "The local model has no option 'foo'."),
         (["delete", "--last"], "`longtalk list -n 1` prints the id"),
         (["list", "--search", "bow"], "Use `longtalk search WORDS`"),
         (["keys", "set", "openai"], "`longtalk config set-key` stores the key of a provider"),
-        (["ask", "-m", "gpt-5.6", "Hi"], "Did you mean 'openai:gpt-5.6'?"),
+        (["ask", "-m", "llama3.2", "Hi"], "Did you mean 'ollama:llama3.2'?"),
+        (["ask", "-m", "openai/gpt-oss-120b", "Hi"], "write 'openrouter:openai/gpt-oss-120b' or 'groq:openai"),
     ],
 )
 def test_what_another_tool_takes_is_named_in_the_words_of_this_one(
@@ -314,6 +315,37 @@ def test_tools_are_given_as_code(loopback: Loopback, environment: dict[str, str]
     code = 'def double(a: int) -> int:\n    "Double a number."\n    return 2 * a'
     longtalk(*at(loopback, talks, "Twice 2?", "-T", code), environment=environment)
     assert [each["function"]["name"] for each in json.loads(loopback.requests[0])["tools"]] == ["double"]
+
+
+def test_an_option_that_the_local_model_does_not_have_is_an_error(environment: dict[str, str], talks: str) -> None:
+    for words, message in (
+        (["-o", "foo", "1"], "The local model has no option 'foo'. It has max_tokens, min_p, repeat_penalty"),
+        (["-o", "tempertaure", "0"], "The local model has no option 'tempertaure'. Did you mean 'temperature'?"),
+    ):
+        done = longtalk("ask", "-m", "local:135m", "--store", talks, "Hi", *words, environment=environment)
+        assert (done.returncode, message in done.stderr) == (1, True), done.stderr
+        done = longtalk("chat", "-m", "local:135m", "--store", talks, *words, said="Hi", environment=environment)
+        assert (done.returncode, message in done.stderr) == (1, True), done.stderr
+    assert longtalk("list", "--store", talks, environment=environment).stdout == ""
+
+
+def test_an_option_that_a_provider_is_not_known_to_have_is_pointed_out(
+    loopback: Loopback, environment: dict[str, str], talks: str
+) -> None:
+    loopback.say(streamed("Hi."), streamed("Hi."))
+    done = longtalk(*at(loopback, talks, "Hi", "-o", "foo", "1", "-o", "top_k", "5"), environment=environment)
+    assert done.stderr == "(The option 'foo' is not known for compatible. It is sent as it is.)\n"
+    assert json.loads(loopback.requests[-1])["foo"] == 1
+    done = longtalk(*at(loopback, talks, "-c", "More", "-o", "foo", ""), environment=environment)
+    assert "not known" not in done.stderr
+
+
+def test_an_option_that_gemini_takes_elsewhere_is_shown_there(environment: dict[str, str], talks: str) -> None:
+    key = environment | {"GEMINI_API_KEY": "k"}
+    words = ["-m", "gemini-2.5-flash", "--store", talks, "-o", "max_tokens", "9", "Hi"]
+    done = longtalk("ask", *words, environment=key)
+    assert done.returncode == 1
+    assert "-o generationConfig '{\"maxOutputTokens\": 9}'" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["temprature", "temp"])

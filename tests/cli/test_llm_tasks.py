@@ -81,6 +81,30 @@ def test_choose_models_and_options(loopback: Loopback, user: User) -> None:
     assert (read_request(loopback)["model"], read_request(loopback)["temperature"]) == ("gpt-5.6-mini", 0.2)
 
 
+def test_name_a_model_without_its_provider(loopback: Loopback, user: User) -> None:
+    user("models", "default", "gpt-4o-mini")
+    assert user("models", "default") == "openai:gpt-4o-mini\n"
+    user("config", "alias", "quick", "claude-haiku-4-5")
+    assert json.loads(user("config", "alias", "--json"))["model"] == "anthropic:claude-haiku-4-5"
+    events: Any = says("Salut.", wire="openai-responses").events
+    loopback.say(Answer(chunks=sse(*events)))
+    assert user("-m", "gpt-5.6", "Hi") == "Salut.\n"
+    assert read_request(loopback)["model"] == "gpt-5.6"
+    assert json.loads(user("show", "--last", "--json"))["model"] == "openai:gpt-5.6"
+
+
+def test_keep_options_of_a_model(loopback: Loopback, user: User) -> None:
+    user("config", "alias", "exact", "openai-chat:gpt-5.6", "-s", "Be brief.", "-o", "temperature", "0")
+    user("config", "alias", "exact", "-o", "seed", "7")
+    user("-m", "exact", "Hi", answer="Hi.")
+    request = read_request(loopback)
+    assert (request["temperature"], request["seed"], request["messages"][0]["content"]) == (0, 7, "Be brief.")
+    user("-m", "exact", "-o", "temperature", "1", "Hi", answer="Hi.")
+    assert read_request(loopback)["temperature"] == 1
+    user("config", "alias", "exact", "-o", "temperature", "")
+    assert user("config", "alias") == "exact\topenai-chat:gpt-5.6\t-\tBe brief.\tseed 7\n"
+
+
 def test_save_a_prompt_and_use_it(loopback: Loopback, user: User) -> None:
     user("config", "alias", "fr", "openai-chat:gpt-5.6", "-s", "Translate to French.")
     assert "fr" in user("config", "alias")

@@ -111,6 +111,16 @@ def test_a_model_whose_memory_has_a_table_is_not_removed_in_part(home: dict[str,
     assert file.read_text("utf-8") == text
 
 
+def test_options_of_a_model_are_changed_and_its_tables_stay(home: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "config" / "longtalk" / "settings.toml"
+    longtalk("config", "alias", "tutor", "ollama:y", environment=home)
+    file.write_text(file.read_text() + "\n[models.tutor.options]\nseed = 7\n\n[models.tutor.memory]\nlimit = 9000\n")
+    done = longtalk("config", "alias", "tutor", "-o", "temperature", "0", environment=home)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(longtalk("config", "show", "models", environment=home).stdout)["tutor"]
+    assert (made["options"], made["memory"]) == ({"seed": 7, "temperature": 0}, {"limit": 9000})
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -119,7 +129,7 @@ def test_a_model_whose_memory_has_a_table_is_not_removed_in_part(home: dict[str,
         (("config", "set", "port", "many"), "'many' is not a valid value for the setting 'port'"),
         (("config", "set", "policy", "Nonsense()"), "is not a policy"),
         (("config", "alias", "a:b", "ollama:x"), "can't be the name of a model"),
-        (("config", "alias", "tutor", "llama3"), "names no known provider"),
+        (("config", "alias", "tutor", "llama3"), "No known provider has a model 'llama3'"),
         (("config", "alias", "tutor"), "no alias 'tutor' to remove"),
         (("config", "set-key", "nothing"), "Unknown provider 'nothing'"),
         (("serve", "--check", "--settings", "nowhere.toml"), "does not exist"),

@@ -1,10 +1,12 @@
 """Names of models, looked up: address, key and wire, and errors that say what to do."""
 
+import re
+
 import pytest
 
 from longtalk.errors import InputError
 from longtalk.models import registry as models
-from longtalk.providers.registry import PROVIDERS, resolve
+from longtalk.providers.registry import PROVIDERS, complete_label, resolve
 from longtalk.wires import WIRES
 
 KEYED = sorted(name for name, address in PROVIDERS.items() if address.key_variable)
@@ -201,6 +203,36 @@ def test_an_unknown_provider_suggests_a_near_one(name: str, near: str) -> None:
 def test_a_model_without_its_provider_is_found() -> None:
     with pytest.raises(InputError, match=r"Unknown model 'gpt-5'\. .*Did you mean 'openai:gpt-5'\?"):
         resolve("gpt-5")
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("gpt-5.6", "openai:gpt-5.6"),
+        ("claude-sonnet-5", "anthropic:claude-sonnet-5"),
+        ("claude-sonnet-4-5-20250929", "anthropic:claude-sonnet-4-5-20250929"),
+        ("local", "local"),
+        ("claude-cli", "claude-cli"),
+        ("ollama:x", "ollama:x"),
+        ("nosuch:x", "nosuch:x"),
+    ],
+)
+def test_a_name_that_one_provider_has_is_completed(name: str, full: str) -> None:
+    assert complete_label(name) == full
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("llama3.2", "Did you mean 'ollama:llama3.2'?"),
+        ("claude-sonnet", "Did you mean 'anthropic:claude-sonnet-5'?"),
+        ("claud-sonnet-5", "Did you mean 'anthropic:claude-sonnet-5'?"),
+        ("openai/gpt-oss-120b", "Several providers have a model"),
+    ],
+)
+def test_a_name_that_is_not_clear_is_refused_with_the_names_it_may_mean(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        complete_label(name)
 
 
 @pytest.mark.parametrize("name", ["", ":m", "model", "zzzzzzzz:m", "LOCAL"])

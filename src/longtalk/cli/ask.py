@@ -14,9 +14,10 @@ import msgspec
 
 from longtalk._sync.providers.local.provider import Local
 from longtalk.cli.answers import extract_code, print_stream, print_usage
-from longtalk.cli.ask_inputs import list_removed, load_tools, parse_options, read_question, read_schema
+from longtalk.cli.ask_inputs import load_tools, read_question, read_schema
 from longtalk.cli.clock import show_clock
 from longtalk.cli.earlier import mention_options, mention_tools
+from longtalk.cli.options import check_options, list_removed, parse_options
 from longtalk.cli.output import print_json, print_note, print_text
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
 from longtalk.errors import InputError, LongtalkError
@@ -51,6 +52,7 @@ def run(
     new = id is None and not goes_on
     without = list_removed(options)
     with exit_on_signals(), open_session(id=id, new=new, stem="ask", without=without, **choices) as session:
+        check_options(asked or {}, session.provider)
         mention_options(session, asked or {})
         mention_tools(session, arguments["tools"])
         parts = [_render(session, each) for each in pictures]

@@ -11,12 +11,11 @@ import re
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from longtalk.cli.files import display_name, read_file
-from longtalk.cli.output import print_note, shorten
+from longtalk.cli.output import shorten
 from longtalk.errors import InputError
 from longtalk.wires.convert import Image
 
@@ -31,19 +30,6 @@ _FUNCTION = re.compile(r"^\s*(async\s+)?def\s+\w+\s*\(", re.MULTILINE)
 _FIELD = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:\s+(?P<kind>\w+))?\s*(?::\s*(?P<about>.*))?", re.DOTALL)
 _TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 _TOOLS_MODULE = "longtalk_tools"
-_NUMBERS = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "max_tokens",
-    "max_output_tokens",
-    "seed",
-    "frequency_penalty",
-    "presence_penalty",
-)
-"""Options of many providers that are numbers."""
-_OPTIONS = (*_NUMBERS, "stop", "reasoning_effort")
-"""Options that many providers take: a misspelled one is pointed out, for many servers ignore what they don't know."""
 
 
 class Question(NamedTuple):
@@ -100,38 +86,6 @@ def _make_image(kind: str, data: bytes) -> Image:
 def _detect_image(data: bytes) -> str | None:
     kind = next((kind for start, kind in _KINDS if data.startswith(start)), None)
     return None if kind == "image/webp" and data[8:12] != b"WEBP" else kind
-
-
-def parse_options(options: Sequence[tuple[str, str]]) -> dict[str, Any] | None:
-    """Return the options of a request; None if there are none. A name that looks misspelled is pointed out.
-
-    Raise `InputError` if an option that is a number has another value.
-    """
-    for name, _ in options:
-        if "=" in name:
-            raise InputError(f"Write an option as two words: -o {' '.join(name.split('=', 1))}")
-        near = [each for each in _OPTIONS if len(name) > 3 and each.startswith(name)]
-        near = near or get_close_matches(name, _OPTIONS, n=1, cutoff=0.85)
-        if near and name not in _OPTIONS:
-            print_note(f"(The option {name!r} is sent as it is. Did you mean {near[0]!r}?)")
-    parsed = {name: _parse_value(value) for name, value in options if value}
-    for name, value in parsed.items():
-        if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float | None)):
-            raise InputError(f"The option {name!r} is a number, and not {value!r}.")
-    return parsed or None
-
-
-def list_removed(options: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the names of the options that are taken back: those with an empty value."""
-    return [name for name, value in options if not value]
-
-
-def _parse_value(value: str) -> Any:
-    """Return an option's value: JSON where it is JSON (0.2, true, [1]), else the text itself."""
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
 
 
 def read_schema(given: str) -> Mapping[str, Any]:

@@ -297,6 +297,6 @@ def models(words: tuple[str, ...], **options: Any) -> None:
         choose_default_model(words[1] if len(words) == 2 else "", as_json=options["as_json"])
         return
     if words[:1] == ("options",):
-        raise click.UsageError("Options go on with the conversation: `longtalk ask -o NAME VALUE`.")
+        raise click.UsageError("Use `longtalk config alias NAME MODEL -o OPTION VALUE`, and -m NAME.")
     # "list" as users of llm write it.
     run(words=words[1:] if words[:1] == ("list",) else words, **options)

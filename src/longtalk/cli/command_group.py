@@ -72,7 +72,6 @@ _OPTIONS = {
 _OPTIONS |= {"-d": _OPTIONS["--database"], "-q": _OPTIONS["--query"]}
 """Options of other tools, and what to use for all commands here."""
 _OPTIONS_OF_COMMANDS = {
-    "alias": {"-o": "Options go on with the conversation: `longtalk ask -o NAME VALUE`."},
     "delete": {"--last": "Name the conversation: `longtalk list -n 1` prints the id of the last one."},
     "list": {"--search": "Use `longtalk search WORDS`."},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import click
 import msgspec
 
 from longtalk._util.suggest import suggest
+from longtalk.cli.earlier import format_options
+from longtalk.cli.options import check_names, list_removed, parse_options
 from longtalk.cli.output import escape_line, print_json, print_note, print_result, shorten
 from longtalk.cli.tables import Column, print_table
 from longtalk.errors import InputError
 from longtalk.policies.notation import parse_policy
-from longtalk.providers.registry import PROVIDERS, suggest_label
+from longtalk.providers.registry import PROVIDERS, complete_label
 from longtalk.service.settings import (
     ModelSettings,
     check_credential,
@@ -31,6 +34,7 @@ _ALIASES = (
     Column("model", shortest=16),
     Column("policy", rank=1),
     Column("system", rank=2, shortest=20),
+    Column("options", rank=3, shortest=12),
 )
 
 
@@ -69,12 +73,8 @@ def set_value(name: str, value: str, *, as_json: bool) -> None:
         parse_policy(value)
     if name == "model":
         raise InputError("The setting is called 'default_model': longtalk config set default_model MODEL")
-    if name == "default_model" and value:
-        try:
-            _check_model(value)
-        except InputError:
-            if value not in load_settings().models:
-                raise
+    if name == "default_model" and value and value not in load_settings().models:
+        value = _complete_model(value)
     path = set_setting(name, value)
     result = {**_describe_setting(name, None), "file": str(path)} if as_json else {}
     print_result(result, f"{'Stored' if value else 'Removed'} {name} in {path}.", as_json=as_json, show=print_note)
@@ -87,28 +87,57 @@ def list_aliases(*, as_json: bool) -> None:
         for name, each in found.items():
             print_json(_describe_alias(name, each))
         return
-    rows = [(name, each.model, each.policy or "-", shorten(each.system, 200) or "-") for name, each in found.items()]
+    rows = [
+        (name, each.model, each.policy or "-", shorten(each.system, 200) or "-", format_options(each.options) or "-")
+        for name, each in found.items()
+    ]
     print_table(_ALIASES, rows)
     if not found:
         print_note("There are no aliases yet: `longtalk config alias NAME MODEL` stores one.")
 
 
-def alias(name: str, model: str | None, policy: str, system: str, base_url: str | None, *, as_json: bool) -> None:
-    """Store a model under a name of its own; without a model and its settings, remove the name."""
+def alias(
+    name: str,
+    model: str | None,
+    policy: str,
+    system: str,
+    base_url: str | None,
+    options: Sequence[tuple[str, str]],
+    *,
+    as_json: bool,
+) -> None:
+    """Store a model under a name of its own; without a model and its settings, remove the name.
+
+    Without a model, what is not given stays as it was stored; an empty value takes an option back.
+    """
     settings = load_settings()
-    if model is None and (policy or system or base_url):
-        model = settings.models[name].model if name in settings.models else settings.default_model
-        model = settings.models[model].model if model in settings.models else model
+    before = settings.models.get(name)
+    parsed = parse_options(options) or {}
+    made: ModelSettings | None = None
     if model is not None:
-        _check_model(model)
-    elif name not in settings.models:
+        made = ModelSettings(_complete_model(model))
+    elif policy or system or base_url or options:
+        default = settings.models.get(settings.default_model)
+        made = before or ModelSettings(default.model if default is not None else settings.default_model)
+    elif before is None:
         raise InputError(f"There is no alias {name!r} to remove. To store one, add a MODEL, or -s with a system text.")
+    if made is not None:
+        provider = made.model.partition(":")[0]
+        check_names(parsed, provider, PROVIDERS[provider].wire if provider in PROVIDERS else "")
+        kept = {key: value for key, value in made.options.items() if key not in list_removed(options)}
+        made = msgspec.structs.replace(
+            made,
+            policy=policy or made.policy,
+            memory={} if policy else made.memory,
+            options=kept | parsed,
+            system=system or made.system,
+            base_url=base_url or made.base_url,
+        )
     if policy:
         parse_policy(policy)
-    made = ModelSettings(model, policy=policy, system=system, base_url=base_url) if model is not None else None
     path = set_alias(name, made)
-    meaning = f" for {model}" if model else ""
-    text = f"{'Stored' if model else 'Removed'} the name {escape_line(name)}{meaning} in {path}."
+    meaning = f" for {made.model}" if made else ""
+    text = f"{'Stored' if made else 'Removed'} the name {escape_line(name)}{meaning} in {path}."
     print_result({**_describe_alias(name, made), "file": str(path)}, text, as_json=as_json, show=print_note)
 
 
@@ -116,12 +145,12 @@ def _describe_alias(name: str, model: ModelSettings | None) -> dict[str, Any]:
     return {"name": name, **(msgspec.to_builtins(model) if model is not None else {"model": None})}
 
 
-def _check_model(name: str) -> None:
-    provider = name.partition(":")[0]
-    if provider not in PROVIDERS or (provider == name and name != "local"):
-        # A letter or two are in the name of almost any model.
-        hint = suggest_label(name) if len(name) > 2 else ""
-        raise InputError(f"{name!r} names no known provider: write it as provider:model. {hint}".rstrip())
+def _complete_model(name: str) -> str:
+    """Return the full name of a model; raise `InputError` if its provider is unknown."""
+    full = complete_label(name)
+    if full.partition(":")[0] not in PROVIDERS or (full in PROVIDERS and full != "local"):
+        raise InputError(f"{name!r} names no known provider: write it as provider:model.")
+    return full
 
 
 def show(settings: str | None, name: str | None, *, as_json: bool) -> None:

@@ -19,7 +19,7 @@ def mention_options(session: ChatSession, given: Collection[str]) -> None:
     """Print which options of the last turn apply again, and how to take one back."""
     found = _find_options(session, given)
     if found:
-        print_note(f"(As before: {_format_options(found)}. To take it back: -o {shlex.quote(next(iter(found)))} '')")
+        print_note(f"(As before: {format_options(found)}. To take it back: -o {shlex.quote(next(iter(found)))} '')")
 
 
 def mention_tools(session: ChatSession, tools: Sequence[Callable[..., Any]]) -> None:
@@ -35,7 +35,7 @@ def mention_tools(session: ChatSession, tools: Sequence[Callable[..., Any]]) -> 
 def mention_settings(session: ChatSession, given: Collection[str]) -> None:
     """Print the system text and the options of the last turn that apply again, and how to begin without them."""
     before, found = session.before, _find_options(session, given)
-    parts = [f"options {_format_options(found)}"] if found else []
+    parts = [f"options {format_options(found)}"] if found else []
     if before is not None and before.system and session.system == before.system:
         parts.insert(0, f"system text {escape_line(shorten(before.system, _MOST_TEXT))!r}")
     if parts:
@@ -50,7 +50,8 @@ def _find_options(session: ChatSession, given: Collection[str]) -> Mapping[str, 
     return {name: value for name, value in session.options.items() if name not in given}
 
 
-def _format_options(options: Mapping[str, Any]) -> str:
+def format_options(options: Mapping[str, Any]) -> str:
+    """Return options with their values on one line."""
     return ", ".join(
         f"{escape_line(name)} {escape_line(shorten(msgspec.json.encode(value).decode(), _MOST_TEXT))}"
         for name, value in options.items()

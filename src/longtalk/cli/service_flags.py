@@ -10,7 +10,7 @@ from longtalk.cli import branch_flags as branch_flags
 from longtalk.cli import profile_flags as profile_flags
 from longtalk.cli import transfer_flags as transfer_flags
 from longtalk.cli.command_group import Command
-from longtalk.cli.shared_options import AS_JSON, table_options
+from longtalk.cli.shared_options import AS_JSON, OPTION, table_options
 from longtalk.cli.talk_flags import commands as commands
 
 _SETTINGS = click.option(
@@ -168,16 +168,18 @@ def config_set(name: str, value: str, as_json: bool) -> None:
 @click.option("-p", "--policy", default="", metavar="POLICY", help="What to send, written as in Python.")
 @click.option("-s", "--system", default="", help="System text.")
 @click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
+@OPTION
 @AS_JSON
 def config_alias(**options: Any) -> None:
     """Give a MODEL a NAME of its own, for `-m` and for clients of the service.
 
-    A system text and a policy belong to the name: with -s or -p, it is a template, by default for the default model.
-    A NAME alone is removed. Without a NAME, list all.
+    A system text, a policy and options belong to the name: with -s, -p or -o, it is a template, by default for the
+    default model. Without a MODEL, what is not given stays. A NAME alone is removed. Without a NAME, list all.
 
     \b
     longtalk config alias tutor anthropic:claude-sonnet-5 -p 'Memory()' -s "You teach the violin."
     longtalk chat -m tutor
+    longtalk config alias tutor -o max_tokens 500
     longtalk config alias french -s "Answer in French."
     """
     from longtalk.cli.config import alias, list_aliases

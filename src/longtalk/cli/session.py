@@ -25,6 +25,7 @@ from longtalk.errors import InputError, NotFound
 from longtalk.policies import KeepAll, Policy
 from longtalk.policies.notation import parse_policy
 from longtalk.providers.base import Provider
+from longtalk.providers.registry import complete_label
 from longtalk.service.settings import ModelSettings, find_key, load_credentials, load_settings
 from longtalk.service.settings import Settings as ServiceSettings
 from longtalk.stores.base import MAIN, Commit, HeadMoved
@@ -155,8 +156,8 @@ def _connect(held: Held, before: Settings | None = None) -> tuple[Provider, Mapp
 
 
 def find_model_settings(settings: ServiceSettings, name: str) -> ModelSettings:
-    """Return the model that a name means: one of the settings, or `provider:model` itself."""
-    return settings.models.get(name, ModelSettings(name))
+    """Return the model that a name means: one of the settings, or a model with or without its provider."""
+    return settings.models.get(name) or ModelSettings(complete_label(name))
 
 
 class ChatSession:

@@ -27,6 +27,15 @@ OWNER = click.option(
     metavar="NAME",
     help="Use the conversations of this owner. Default: those without an owner.",
 )
+OPTION = click.option(
+    "-o",
+    "--option",
+    "options",
+    nargs=2,
+    multiple=True,
+    metavar="NAME VALUE",
+    help="An option for the provider, such as: -o temperature 0. An empty VALUE takes it back. Default: as before.",
+)
 YES = click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation.")
 
 

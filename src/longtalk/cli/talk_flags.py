@@ -8,12 +8,13 @@ import click
 
 from longtalk.cli.command_flags import commands as commands
 from longtalk.cli.completion import complete_branches, complete_ids
-from longtalk.cli.shared_options import AS_JSON, parse_policies, store_options
+from longtalk.cli.shared_options import AS_JSON, OPTION, parse_policies, store_options
 
 _MODEL = click.option(
     "-m",
     "--model",
-    help="The model, as provider:model; for example ollama:llama3.2. Default: as before, or a small local model.",
+    help="The model: ollama:llama3.2, or claude-sonnet-5, short for anthropic:claude-sonnet-5. Default: as before, or "
+    "a small local model.",
 )
 _SYSTEM = click.option("-s", "--system", help="System text. Default: as before.")
 _POLICY = click.option(
@@ -24,15 +25,6 @@ _POLICY = click.option(
 )
 _BASE_URL = click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
 
-_OPTION = click.option(
-    "-o",
-    "--option",
-    "options",
-    nargs=2,
-    multiple=True,
-    metavar="NAME VALUE",
-    help="An option for the provider, such as: -o temperature 0. Default: as before; an empty VALUE takes it back.",
-)
 _TOOLS = click.option(
     "-t",
     "-T",
@@ -63,7 +55,7 @@ _TOOLS = click.option(
 @click.option("-n", "--no-log", "in_memory", is_flag=True, help="Store nothing.")
 @_MODEL
 @_SYSTEM
-@_OPTION
+@OPTION
 @_TOOLS
 @click.option(
     "--output",
@@ -115,7 +107,7 @@ def ask(question: tuple[str, ...], policy: str | None, **options: Any) -> None:
 )
 @_MODEL
 @_SYSTEM
-@_OPTION
+@OPTION
 @_TOOLS
 @_POLICY
 @_BASE_URL

@@ -290,6 +290,35 @@ def list_known(words: str = "") -> list[Model]:
     return sorted(known, key=lambda each: (list(PROVIDERS).index(each.provider), len(each.name)))
 
 
+def complete_label(name: str) -> str:
+    """Return the full name of a model that may lack its provider.
+
+    Raise `InputError` unless exactly one provider is known to have a model of this name. OpenAI's two count as one.
+    """
+    if ":" in name or name in PROVIDERS or name in _OFFERED.list_names():
+        return name
+    from longtalk.models import registry
+
+    shared = {provider for provider, each in registry.providers().items() if each.models_of}
+    found = [f"{each}:{name}" for each in PROVIDERS if each not in shared and registry.find(f"{each}:{name}")]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InputError(f"Several providers have a model {name!r}: write {' or '.join(map(repr, found))}.")
+    # A letter or two are in the name of almost any model.
+    hint = (suggest_label(name) if len(name) > 2 else "") or _suggest_near(name)
+    raise InputError(f"No known provider has a model {name!r}: write it as provider:model. {hint}")
+
+
+def _suggest_near(name: str) -> str:
+    """Return "Did you mean …?" with the known model whose name is closest, or with a model of Ollama."""
+    import difflib
+
+    labels = {each.name: each.label for each in reversed(list_known())}
+    near = difflib.get_close_matches(name, labels, n=1, cutoff=0.75)
+    return f"Did you mean {(labels[near[0]] if near else f'ollama:{name}')!r}?"
+
+
 def suggest_label(name: str) -> str:
     """Return "Did you mean …?" with the full name of a model that was named without its provider."""
     known = list_known(name) if name else []

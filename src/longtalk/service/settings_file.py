@@ -59,14 +59,17 @@ def _change_alias(text: str, name: str, model: ModelSettings | None) -> str:
         text = text[: found.start()] + (text[following.start() :] if following else "")
     elif model is None:
         raise InputError(f"The settings have no model {name!r}.")
-    tables = re.search(start + r"\.([^\]\n]+)\]", text, re.MULTILINE)
+    if model is not None:
+        # They are written into the table of the model, with those that this table had.
+        text = re.sub(start + r"\.options\][^\n]*\n?[^\[]*?(?=^[ \t]*\[|\Z)", "", text, flags=re.MULTILINE)
+    tables = re.findall(start + r"\.([^\].\n]+)[^\]\n]*\]", text, re.MULTILINE)
     if model is None and tables:
         raise InputError(
-            f"The model {name!r} also has the table [models.{name}.{tables[1]}] in {get_settings_path()}: remove it "
+            f"The model {name!r} also has the table [models.{name}.{tables[0]}] in {get_settings_path()}: remove it "
             "there first. Nothing was changed."
         )
     if model is not None:
-        values = {key: value for key, value in msgspec.to_builtins(model).items() if value}
+        values = {key: value for key, value in msgspec.to_builtins(model).items() if value and key not in tables}
         lines = "".join(f"{key} = {_write(value)}\n" for key, value in values.items())
         text = f"{text.rstrip()}\n\n[models.{_write(name)}]\n{lines}".lstrip()
     return text

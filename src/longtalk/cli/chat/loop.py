@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from longtalk.cli.ask_inputs import list_removed, load_tools, parse_options
+from longtalk.cli.ask_inputs import load_tools
 from longtalk.cli.chat import turns
 from longtalk.cli.chat.commands import (
     COMMANDS,
@@ -28,6 +28,7 @@ from longtalk.cli.chat.commands import (
 )
 from longtalk.cli.chat.plain import Plain, Screen
 from longtalk.cli.earlier import mention_settings, mention_tools
+from longtalk.cli.options import check_options, list_removed, parse_options
 from longtalk.cli.output import can_move_cursor, escape_line, print_error, print_note
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
 from longtalk.cli.store import describe_location
@@ -52,6 +53,7 @@ def run(*, lines: bool, options: Sequence[tuple[str, str]], tools: Sequence[str]
     arguments: dict[str, Any] = {"options": given} if given else {}
     arguments |= {"tools": [tool for name in tools for tool in load_tools(name)]} if tools else {}
     with exit_on_signals(), open_session(without=list_removed(options), **choices) as session:
+        check_options(given or {}, session.provider)
         session.arguments = arguments
         chat = Chat(session, _open_screen(session, lines=lines))
         _greet(chat, choices["store"], is_named=choices["id"] is not None)
