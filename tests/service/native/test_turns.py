@@ -14,6 +14,7 @@ from longtalk.testing import AsyncScripted, says
 from tests.cli.helpers import streamed
 from tests.service.conftest import Serve
 from tests.service.native.conftest import MakeApi, read_events
+from tests.service.openai.test_recovery import wait_until
 from tests.support.loopback import Loopback
 
 
@@ -232,3 +233,26 @@ def test_a_message_with_a_file_of_the_server_is_refused(serve: Serve, api: MakeA
     part = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
     error = call("POST", f"{call.new()}/turns", 400, json={"message": [part], "model": "m"})["error"]
     assert error["param"] == "message[0].image_url.url"
+
+
+def test_a_cancelled_turn_whose_process_has_died_keeps_what_was_said(serve: Serve, api: MakeApi) -> None:
+    provider = Waiting()
+    served = serve(m=provider)
+    call = api(served)
+    talk = call.new()
+    with call.http.stream("POST", f"{talk}/turns", json={"message": "Count.", "model": "m", "stream": True}) as answer:
+        events = read_events(answer.iter_lines())
+        turn = next(events)[1]["turn"]
+        said = next(event["text"] for _, event in events if event["type"] == "text")
+    [run] = served.service.runs.active
+    wait_until(lambda: run.stored == len(run.events))
+    # What a process leaves that is killed: an event log without an end, a turn without a holder.
+    run.is_parked = True
+    served.service.runs._watcher._loop.call_soon_threadsafe(run.hand_over)
+    wait_until(lambda: run.ended)
+    provider.go.set()
+    ended = call("POST", f"{talk}/turns/{turn}/cancel")
+    assert (ended["status"], ended["text"]) == ("interrupted", said)
+    assert call("POST", f"{talk}/turns/{turn}/cancel") == ended
+    call("POST", f"{talk}/turns", json={"message": "On.", "model": "m"})
+    assert said.encode() in provider.requests[-1]

@@ -120,7 +120,11 @@ def test_a_dead_response_that_is_cancelled_is_not_taken_up(life: Life, backgroun
     assert life.client.responses.cancel(made).status == "cancelled"
     assert life.follow(made)[-1].response.status == "cancelled"
     assert len(life.provider.requests) == 1
+    # What was said is kept, as in the conversation of a live response that is cancelled.
+    kept = life.client.responses.retrieve(made)
+    assert (kept.status, kept.output_text, kept.output[0].status) == ("cancelled", "One t", "incomplete")
     after = life.client.responses.create(model="m", input="On.", previous_response_id=made)
+    assert b"One t" in life.provider.requests[-1]
     assert after.output_text == "All of it."
 
 

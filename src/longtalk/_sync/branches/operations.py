@@ -14,15 +14,20 @@ from typing import Any
 
 import msgspec
 
+from longtalk._util import json_bytes
 from longtalk._sync._util.concurrency import call_store, sleep
 from longtalk._sync.branches.branch import Branch, place_record
 from longtalk.errors import Busy, InputError, NotFound
 from longtalk.stores.base import BranchHead, Commit, HeadMoved, KeyedTurn, PlacedRecord
+from longtalk.tokens import counter_for
 from longtalk.transcript.record_kinds import kind_of
 from longtalk.transcript.standing import Standing
 from longtalk.transcript.transcript import Entry, Transcript, Turn, Turns, new_id, now
-from longtalk.turn.draft import mark_interrupted
+from longtalk.turn.draft import add_token_counts, mark_interrupted
+from longtalk.wires.entries import mark_verbatim
 
+_PLAIN = "openai-chat"
+"""The wire in which an answer is kept of which only the text is known."""
 WAIT = 0.05
 """The number of seconds between two checks of a busy branch."""
 
@@ -155,10 +160,12 @@ def _check_running(stored: Branch) -> tuple[BranchHead | None, bool]:
 # Changes
 
 
-def end_abandoned_turn(stored: Branch, turn: str) -> bool:
+def end_abandoned_turn(stored: Branch, turn: str, said: str = "") -> bool:
     """Mark the turn with the id `turn` as interrupted if it is the branch's last one and its process has died.
 
-    Return False if there is nothing to mark, or another writer was faster.
+    `said` is the text that the process has streamed of an answer that it did not save: it is kept as an interrupted
+    answer, unless the branch ends with an answer already. Return False if there is nothing to mark, or another writer
+    was faster.
     """
     head, runs = _check_running(stored)
     last = head.turn if head is not None else None
@@ -166,13 +173,26 @@ def end_abandoned_turn(stored: Branch, turn: str) -> bool:
         return False
     at = now()
     ended = msgspec.structs.replace(last, status="interrupted", finish="interrupted", ended=at)
-    commit = Commit(branch=stored.branch, expect=head.revision, turn=ended, at=at)
+    entries: Sequence[Entry] = ()
+    if said.strip():
+        stored.forget()
+        _, transcript = stored.load()
+        if transcript[-1].role != "assistant":
+            answer = add_token_counts([_make_cut_answer(said, at)], counter_for(last.model))
+            entries = transcript.append_to_turn(turn, answer).fresh[-1:]
+    commit = Commit(branch=stored.branch, expect=head.revision, entries=tuple(entries), turn=ended, at=at)
     try:
         call_store(stored.store, partial(stored.write, commit))
     except HeadMoved:
         return False
     stored.forget()
     return True
+
+
+def _make_cut_answer(text: str, at: int) -> Entry:
+    """Return the text of an answer that was cut off as an entry."""
+    native = json_bytes.encode({"role": "assistant", "content": text})
+    return mark_verbatim(Entry(role="assistant", wire=_PLAIN, native=native, at=at, mark="interrupted"))
 
 
 def rewind_branch(stored: Branch, to: str) -> str:

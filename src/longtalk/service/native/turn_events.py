@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -151,6 +151,17 @@ def is_done(event: bytes) -> bool:
 def is_last(event: bytes) -> bool:
     """Return True for the event that ends a stream."""
     return event.startswith((b'{"type":"done"', b'{"type":"error"'))
+
+
+def read_last_text(events: Iterable[bytes]) -> str:
+    """Return the text of the last answer among the events of a turn."""
+    text = ""
+    for event in events:
+        if event.startswith(b'{"type":"text"'):
+            text += msgspec.json.decode(event)["text"]
+        elif event.startswith((b'{"type":"tool_call"', b'{"type":"tool_result"')):
+            text = ""
+    return text
 
 
 def to_sse(number: int, event: bytes) -> bytes:

@@ -147,7 +147,8 @@ async def cancel(call: ApiCall[BranchQuery, Nothing]) -> TurnObject:
     if await runs.wait_for_end(name):
         found = await call.archive.turn(info.id, turn, branch=call.query.branch)
         stored = AsyncBranch(call.service.store, call.caller.owner, info.id, found.branch, KeepAll())
-        await end_abandoned_turn(stored, turn)
+        events, _ = await runs.read_events(name)
+        await end_abandoned_turn(stored, turn, turn_events.read_last_text(events))
     return await retrieve(call)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -96,11 +96,13 @@ async def read_interrupted(service: Service, name: RunName, stored: StoredRespon
 
 
 async def cancel_dead(service: Service, name: RunName, stored: StoredResponse) -> None:
-    """End a response whose process has died, and let no other process go on with it."""
+    """End a response whose process has died, and let no other process go on with it. What was said is kept."""
     await service.runs.forget_parked(name)
     await _end(service, name, "cancelled")
     branch = AsyncBranch(service.store, name.owner, stored.id.conversation, stored.branch, KeepAll())
-    await end_abandoned_turn(branch, stored.turn.id)
+    sent, _ = await service.runs.read_events(name)
+    saved = {item["id"] for item in stored.to_output_items()}
+    await end_abandoned_turn(branch, stored.turn.id, _read_unsaved_text(sent, saved))
 
 
 async def _recover_parked(service: Service) -> None:
@@ -179,3 +181,21 @@ def _read_log(sent: Sequence[bytes], turn: str, *, encrypted: bool = False) -> R
         created=response["created_at"] * 1000,
         encrypted=encrypted,
     )
+
+
+def _read_unsaved_text(sent: Sequence[bytes], saved: Collection[str]) -> str:
+    """Return the text that was streamed of the last answer, without the items with these ids, which were saved.
+
+    What was streamed before another process has taken the response over was streamed again, and does not count.
+    """
+    texts: dict[str, str] = {}
+    was_cut = False
+    for event in map(msgspec.json.decode, sent):
+        if event["type"] == "response.output_item.added":
+            texts = {} if was_cut else texts
+            was_cut = False
+        elif event["type"] == "response.output_text.delta" and event["item_id"] not in saved:
+            texts[event["item_id"]] = texts.get(event["item_id"], "") + event["delta"]
+        elif event["type"] == "response.output_item.done":
+            was_cut = event["item"].get("status") == "incomplete"
+    return "\n\n".join(texts.values())
