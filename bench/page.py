@@ -1,6 +1,6 @@
 """The page in a real Chromium: opening and scrolling a long conversation, streams, first load, memory of a tab.
 
-`python -m bench.page [--turns N] [--events N] [--rounds N] [--parts open,stream,tab]`
+`python -m bench.page [--turns N] [--events N] [--rounds N] [--parts open,stream,blocks,tab]`
 
 A scripted provider answers, so that only the page and the service work. CPU time is that of Chromium's processes, as it
 reports it itself. The length of a task is its CPU time on the page's main thread, from a trace: programs beside the
@@ -28,7 +28,8 @@ from longtalk.testing import AsyncScripted, says
 from tests.service.conftest import Served
 from tests.service.page.browser import start_chromium
 
-GOALS = {"open": 1.0, "scroll": 50.0, "stream": 50.0, "load": 150.0, "nodes": 1.25, "heap": 1.5}
+GOALS = {"open": 1.0, "scroll": 50.0, "stream": 50.0, "blocks": 50.0, "load": 150.0, "nodes": 1.25, "heap": 1.5}
+BLOCK_SIZE = 100_000
 TAB_TURNS = (60, 240)
 _SCROLL_STEPS = 120
 _DONE = """document.querySelector('.live') === null && document.querySelector('article.assistant') !== null
@@ -74,6 +75,19 @@ def make_story(events: int) -> str:
         parts.append(make_answer(number) + "\n\n")
         number += 1
     return "".join(parts)[: 5 * events]
+
+
+def make_block(kind: str, size: int) -> str:
+    """Return an answer that is one list, table or code block of this many characters."""
+    numbers = range(size // 20)
+    lines = {
+        "list": (f"- **Bar {n}** with `up-bow` and a *light* hand" for n in numbers),
+        "table": (f"| {n} | **bar** `{n % 64}` | a light hand, {n % 40} minutes |" for n in numbers),
+        "code": (f"    play(bar={n}, tempo=60)  # <a & b>" for n in numbers),
+    }[kind]
+    begin = {"list": "", "table": "| day | bar | how |\n|---:|---|---|\n", "code": "```python\ndef practise():\n"}[kind]
+    text = (begin + "\n".join(lines))[:size].rpartition("\n")[0]
+    return text + ("\n```" if kind == "code" else "")
 
 
 def fill(path: str, turns: int) -> str:
@@ -244,11 +258,13 @@ class Paced(AsyncScripted):
             await asyncio.sleep(0.005)
 
 
-def measure_stream(browser: Browser, make: Callable[..., AsyncScripted], events: int, rounds: int) -> Tasks:
+def measure_stream(
+    browser: Browser, make: Callable[..., AsyncScripted], events: int, rounds: int, text: str = ""
+) -> Tasks:
     """Return the tasks while an answer of this many events arrives."""
     found: list[Tasks] = []
     for _ in range(rounds):
-        provider = make(says(make_story(events), pieces=events))
+        provider = make(says(text or make_story(events), pieces=events))
         with tempfile.TemporaryDirectory() as folder, serve(f"{folder}/stream.db", provider) as served:
             context = browser.new_context(viewport={"width": 1200, "height": 850})
             page = context.new_page()
@@ -299,7 +315,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", type=int, default=5_000)
     parser.add_argument("--events", type=int, default=2_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--parts", default="open,stream,tab", help="what to measure (default: all)")
+    parser.add_argument("--parts", default="open,stream,blocks,tab", help="what to measure (default: all)")
     given = parser.parse_args(arguments)
     parts = given.parts.split(",")
     figures: list[tuple[str, float, str]] = []
@@ -326,6 +342,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             figures.append(
                 (f"longest task while {given.events:,} events arrive, ms", max(burst, paced).longest, "stream")
             )
+        if "blocks" in parts:
+            print(f"One block of {BLOCK_SIZE / 1000:.0f} kB, 200 events a second:")
+            longest = 0.0
+            for kind in ("list", "table", "code"):
+                block = measure_stream(browser, Paced, given.events // 4, 1, make_block(kind, BLOCK_SIZE))
+                tasks = f"longest task {block.longest:.0f} ms, {block.over} over 50 ms"
+                print(f"  {kind}: {block.total / 1000:.2f} s of CPU, {tasks}")
+                longest = max(longest, block.longest)
+            print()
+            figures.append((f"longest task while a block of {BLOCK_SIZE / 1000:.0f} kB arrives, ms", longest, "blocks"))
         if "tab" in parts:
             tab = measure_tab(browser, TAB_TURNS)
             print(f"{'turns in a tab':20}{'heap, MB':>10}{'nodes':>10}{'attached':>10}{'listeners':>11}")

@@ -30,12 +30,16 @@ MODEL = "gpt-5.4"
 SYSTEM = "You help an adult who learns the violin. Be practical and friendly, and answer briefly."
 CARD = {
     "goal": "play the Bach Minuet in G for her father's birthday",
-    "+facts": ["Ada, 41, violin since January", "left thumb cramped; Kun shoulder rest two turns higher fixed it"],
+    "+facts": [
+        "Ada, 41, violin since January",
+        "left thumb cramped; Kun shoulder rest two turns higher fixed it",
+        "Dominant strings since May, 62 euros",
+    ],
     "+constraints": ["practise 20 minutes on weekdays, not late: the neighbour has a baby"],
 }
 CARDS = (
     CARD,
-    {"+facts": ["teacher Marta Oliveira, Thursdays 17:00", "Dominant strings since May, 62 euros"]},
+    {"+facts": ["teacher Marta Oliveira, Thursdays 17:00"]},
     {"+decisions": ["birthday is 19 September (corrected)", "minuet: eight bars a week"]},
     {"+decisions": ["duet with her sister Nora, cello; rehearsals 5 and 12 September"]},
     {"+facts": ["the neighbour agreed to half past eight"], "+topics": ["stage nerves"]},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -90,6 +91,18 @@ def begin(visit: Visits, service: Any, **settings: Any) -> Visit:
     one.page.get_by_role("button", name="New chat").first.click()
     one.page.wait_for_url("**#/c/*")
     return one
+
+
+def policy_button(page: Page) -> Locator:
+    """Return the button that names the policy of the next messages."""
+    return page.get_by_role("button", name=re.compile(r"^Policy\b"))
+
+
+def write_policy(page: Page, code: str) -> None:
+    """Choose a policy for the next messages by its code."""
+    policy_button(page).click()
+    page.get_by_label("As code").fill(code)
+    page.get_by_label("As code").press("Enter")
 
 
 def answers(page: Page) -> Locator:

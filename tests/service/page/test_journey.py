@@ -16,7 +16,7 @@ from longtalk.service.settings import ModelSettings, Settings
 from longtalk.testing import AsyncScripted, says
 from tests.cli.helpers import streamed
 from tests.service.conftest import Serve
-from tests.service.page.browser import Visits, answers, begin, find_problems
+from tests.service.page.browser import Visits, answers, begin, find_problems, policy_button
 from tests.support.loopback import Loopback
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -121,7 +121,7 @@ def test_the_map_of_branches_leads_to_a_fork_and_back(serve: Serve, visit: Visit
     one.page.locator(".views").get_by_role("link", name="Map of branches").click()
     panel = one.page.get_by_role("complementary", name="Map of branches")
     expect(panel.get_by_role("button", name="Otherwise?")).to_have_attribute("aria-current", "true")
-    expect(one.page.locator(".map .map li")).to_contain_text("parts at message 3 · 4 messages")
+    expect(one.page.locator(".map .map li")).to_contain_text("after “First.” · 4 messages")
     panel.get_by_role("button", name="Go on.").click()
     expect(answers(one.page).nth(1)).to_contain_text("Second.")
 
@@ -167,13 +167,13 @@ def test_a_policy_from_the_costs_is_used_for_the_next_message(serve: Serve, visi
         expect(answers(one.page).nth(i)).to_contain_text(f"Answer {i}.")
     one.page.get_by_role("link", name="Costs", exact=True).click()
     one.page.get_by_role("button", name="Compare policies").click()
-    expect(one.page.locator(".policies").first).to_contain_text("Memory()")
-    one.page.get_by_role("button", name="Use KeepLast(10) for the next messages").first.click()
-    expect(one.page.get_by_label("Policy", exact=True)).to_have_value("KeepLast(10)")
+    expect(one.page.locator(".policies").first).to_contain_text("Memory")
+    one.page.get_by_role("button", name="Use “Last 10 exchanges” for the next messages").first.click()
+    expect(policy_button(one.page)).to_contain_text("Last 10 exchanges")
     one.say("Question 3?")
     expect(answers(one.page).nth(3)).to_contain_text("Answer 3.")
     one.page.locator(".views").get_by_role("link", name="What the model saw").click()
-    expect(one.page.get_by_role("tabpanel")).to_contain_text("The policy KeepLast(10)")
+    expect(one.page.get_by_role("tabpanel")).to_contain_text("“Last 10 exchanges”")
 
 
 def test_own_keys_are_found_by_the_palette_and_revoked(serve: Serve, visit: Visits) -> None:

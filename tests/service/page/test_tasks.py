@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from longtalk.models.call_cost import Prices
 from longtalk.testing import AsyncScripted, says
 from tests.service.conftest import Serve
-from tests.service.page.browser import Visits, answers, begin, find_problems
+from tests.service.page.browser import Visits, answers, begin, find_problems, policy_button, write_policy
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -43,7 +43,7 @@ def test_a_user_finds_out_why_the_model_forgot_and_has_it_sent(serve: Serve, vis
 def test_what_a_policy_or_the_user_left_out_is_explained_and_brought_back(serve: Serve, visit: Visits) -> None:
     provider = AsyncScripted(*[says(f"Answer {i}.") for i in range(4)])
     one = begin(visit, serve(local=provider))
-    one.page.get_by_label("Policy", exact=True).fill("KeepLast(1)")
+    write_policy(one.page, "KeepLast(1)")
     for i, text in enumerate(("My aunt is called Vera.", "And my uncle Paul.", "Who is my aunt?")):
         one.say(text)
         expect(answers(one.page).nth(i)).to_contain_text(f"Answer {i}.")
@@ -51,9 +51,9 @@ def test_what_a_policy_or_the_user_left_out_is_explained_and_brought_back(serve:
     field = one.page.get_by_label("Did the model forget something?")
     field.fill("Vera")
     hit = one.page.locator(".hit").filter(has_text="Vera")
-    expect(hit).to_contain_text("the policy KeepLast(1) leaves out what is this old")
-    hit.get_by_role("button", name="Use Memory()").click()
-    expect(one.page.get_by_label("Policy", exact=True)).to_have_value("Memory()")
+    expect(hit).to_contain_text("the policy “Last 1 exchanges” leaves out what is this old")
+    hit.get_by_role("button", name="Use “Memory”").click()
+    expect(policy_button(one.page)).to_contain_text("Memory")
     user = one.page.get_by_role("article", name="You").first
     user.hover()
     user.get_by_role("button", name="Leave out").click()
@@ -88,7 +88,7 @@ def test_costs_recommend_what_loses_nothing_and_say_what_the_others_lose(serve: 
     one = visit(serve(local=AsyncScripted()))
     one.page.get_by_role("button", name="Open a sample conversation").click()
     one.page.get_by_role("link", name="Costs", exact=True).click()
-    expect(one.page.get_by_text("It cost $0.0916 so far.")).to_be_visible()
+    expect(one.page.get_by_text("It cost $0.0908 so far.")).to_be_visible()
     other = one.page.get_by_role("combobox", name="And with another model")
     other.fill("gpt-5.4-mini")
     option = one.page.locator("#priced option[value='openai:gpt-5.4-mini']")
@@ -101,14 +101,14 @@ def test_costs_recommend_what_loses_nothing_and_say_what_the_others_lose(serve: 
         one.page.get_by_text(re.compile(r"as now, but with openai:gpt-5.4-mini: \d+ % less than now"))
     ).to_be_visible()
     best = one.page.locator(".policies .best").first
-    expect(best).to_contain_text("Memory (adjusted)")
+    expect(best).to_contain_text("Memory above 1,500 tokens")
     expect(best).to_contain_text("Older details may be missing from a request; the full text stays here.")
     expect(one.page.get_by_text("but: Sends the last 10 exchanges at most.").first).to_be_visible()
     assert find_problems(one.page) == []
-    one.page.get_by_role("button", name="Use KeepLast(10) for the next messages").click()
+    one.page.get_by_role("button", name="Use “Last 10 exchanges” for the next messages").click()
     expect(one.page.locator(".notices")).to_contain_text("“Last 10 exchanges” is chosen")
     one.page.get_by_role("link", name="Memory", exact=True).click()
-    expect(one.page.get_by_text("The policy KeepLast(10) does not send these lines.")).to_be_visible()
+    expect(one.page.get_by_text("The policy “Last 10 exchanges” does not send these lines.")).to_be_visible()
 
 
 def test_a_policy_is_taken_with_the_model_of_its_block_and_there_is_a_way_back(serve: Serve, visit: Visits) -> None:
@@ -117,10 +117,12 @@ def test_a_policy_is_taken_with_the_model_of_its_block_and_there_is_a_way_back(s
     one.page.get_by_role("link", name="Costs", exact=True).click()
     one.page.get_by_role("combobox", name="And with another model").fill("openai:gpt-5.4-mini")
     one.page.get_by_role("button", name="Compare policies").click()
-    one.page.get_by_role("button", name="Use KeepLast(10) with openai:gpt-5.4-mini for the next messages").click()
-    model, policy = (one.page.get_by_label(name, exact=True) for name in ("Model", "Policy"))
+    one.page.get_by_role(
+        "button", name="Use “Last 10 exchanges” with openai:gpt-5.4-mini for the next messages"
+    ).click()
+    model, policy = one.page.get_by_label("Model", exact=True), policy_button(one.page)
     expect(model).to_have_value("openai:gpt-5.4-mini")
-    expect(policy).to_have_value("KeepLast(10)")
+    expect(policy).to_contain_text("Last 10 exchanges")
     title, notice = one.page.locator(".views").bounding_box(), one.page.locator(".notice").bounding_box()
     assert title is not None
     assert notice is not None
@@ -128,20 +130,18 @@ def test_a_policy_is_taken_with_the_model_of_its_block_and_there_is_a_way_back(s
     one.page.get_by_role("button", name="Undo").click()
     expect(one.page.locator(".notice")).to_have_count(0)
     expect(model).to_have_value("")
-    expect(policy).to_have_value("")
+    expect(policy).to_contain_text("Memory above 1,500 tokens")
 
 
 def test_a_policy_that_was_used_earlier_stays_in_the_picker(serve: Serve, visit: Visits) -> None:
     one = begin(visit, serve(local=AsyncScripted(*[says(f"Answer {i}.") for i in range(2)])))
-    policy = one.page.get_by_label("Policy", exact=True)
     for i, chosen in enumerate(("KeepLast(3)", "KeepLast(2)")):
-        policy.fill(chosen)
+        write_policy(one.page, chosen)
         one.say(f"Question {i}?")
         expect(answers(one.page).nth(i)).to_contain_text(f"Answer {i}.")
-    policy.blur()
-    policy.click()
-    one.page.get_by_role("button", name="Last 3 exchanges KeepLast(3) used earlier").click()
-    expect(policy).to_have_value("KeepLast(3)")
+    policy_button(one.page).click()
+    one.page.get_by_role("button", name="Last 3 exchanges used earlier").click()
+    expect(policy_button(one.page)).to_contain_text("Last 3 exchanges")
 
 
 def test_the_menu_button_covers_no_title_on_a_phone_and_charts_can_be_read(serve: Serve, visit: Visits) -> None:
@@ -180,8 +180,8 @@ def test_a_conversation_without_a_brief_says_how_to_keep_one(serve: Serve, visit
     one.say("I'm Ada.")
     expect(answers(one.page).first).to_contain_text("Hello, Ada.")
     one.page.get_by_role("link", name="Memory", exact=True).click()
-    one.page.get_by_role("button", name="Use Memory() from the next message on").click()
-    expect(one.page.get_by_label("Policy", exact=True)).to_have_value("Memory()")
+    one.page.get_by_role("button", name="Use “Memory” from the next message on").click()
+    expect(policy_button(one.page)).to_contain_text("Memory")
 
 
 def test_a_new_chat_is_ready_for_typing_and_none_is_left_empty(serve: Serve, visit: Visits) -> None:
@@ -210,9 +210,9 @@ def test_a_message_that_is_refused_is_back_in_the_field_and_goes_to_the_next_cho
     field = one.page.get_by_label("Message", exact=True)
     expect(field).to_have_value("I'm Ada.")
     model.fill("")
-    one.page.get_by_label("Policy", exact=True).click()
-    one.page.get_by_role("button", name="Memory() A brief replaces").click()
-    expect(one.page.get_by_label("Policy", exact=True)).to_have_value("Memory()")
+    policy_button(one.page).click()
+    one.page.get_by_role("button", name="Memory A brief replaces").click()
+    expect(policy_button(one.page)).to_contain_text("Memory")
     one.page.get_by_role("button", name="Send").click()
     expect(answers(one.page).first).to_contain_text("Hello, Ada.")
     expect(one.page.get_by_role("alert")).to_have_count(0)
@@ -296,26 +296,46 @@ def test_a_search_says_first_where_the_request_has_what_it_looks_for(serve: Serv
     expect(panel).not_to_contain_text("**")
 
 
-def test_a_corrected_line_stays_in_its_place_with_its_source_and_leads_to_what_contradicts_it(
+def test_a_corrected_line_stays_in_its_place_and_messages_that_contradict_it_are_left_out(
     serve: Serve, visit: Visits
 ) -> None:
     one = visit(serve(local=AsyncScripted()))
     one.page.get_by_role("button", name="Open a sample conversation").click()
     one.page.get_by_role("link", name="Memory", exact=True).click()
     decisions = one.page.get_by_role("region", name="decisions")
-    line = decisions.get_by_role("listitem").first
+    line = decisions.locator(".lines > li").first
+    source = line.get_by_role("link", name="Source of")
+    origin = source.get_attribute("href")
     line.get_by_role("button", name="Edit").click()
     one.page.get_by_role("textbox", name="Edit").fill("birthday is 20 September")
     one.page.get_by_role("button", name="Save").click()
     expect(line).to_contain_text("birthday is 20 September")
     expect(line).to_contain_text("corrected by hand")
-    source = line.get_by_role("link", name="Source of “birthday is 20 September”")
-    assert "/at/yxuit9pje4w8-0" in str(source.get_attribute("href"))
-    line.get_by_role("link", name="Look for them in the next request").click()
+    assert source.get_attribute("href") == origin
+    old = line.locator(".old")
+    expect(old).to_contain_text("3 earlier messages still say the old thing.")
+    said = old.get_by_role("listitem").filter(has_text="Correction: my father's birthday is on 19 September")
+    expect(said).to_contain_text("Jul 26, 2026 · not in the next request")
+    assert find_problems(one.page) == []
+    said.get_by_role("button", name="Leave out").click()
+    expect(said).to_contain_text("left out")
+    expect(old).to_contain_text("2 earlier messages still say the old thing.")
+    old.get_by_role("button", name="Leave out all 2").click()
+    expect(old).to_contain_text("All messages that say the old thing are left out.")
+    said.get_by_role("link").click()
+    expect(one.page.locator("article.found")).to_contain_text("left out")
+    one.page.go_back()
+    line.get_by_role("button", name="Messages that still say it").click()
+    expect(old).to_contain_text("All messages that say the old thing are left out.")
+
+
+def test_a_message_that_a_search_finds_is_shown_in_the_chat_and_left_out(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
     panel = one.page.get_by_role("complementary", name="What the model saw")
-    expect(panel).to_contain_text("Next request not sent yet")
+    panel.get_by_role("button", name="Later turn").click()
     field = panel.get_by_label("Did the model forget something?")
-    expect(field).to_have_value("birthday is 19 September (corrected)")
+    field.fill("birthday is 19 September (corrected)")
     one.page.get_by_label("Message", exact=True).fill("When is my father's birthday?")
     hit = panel.locator(".hit", has_text="Correction: my father's birthday is on 19 September")
     expect(hit.locator(".verdict")).to_have_text("recalled")
@@ -346,3 +366,55 @@ def test_the_overview_says_in_plain_words_why_recall_was_cut(serve: Serve, visit
     expect(panel).to_contain_text("likely to need them, so they may take 400 tokens. Only ")
     expect(panel).to_contain_text("because quotes have already cost the share of this conversation")
     expect(panel).to_contain_text("Brief: the lines in Memory, in place of older messages")
+
+
+def test_a_sample_that_was_changed_is_opened_again(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    one.page.get_by_role("link", name="Memory", exact=True).click()
+    one.page.get_by_label("Something to remember").fill("Plays the viola too")
+    one.page.get_by_role("button", name="Add", exact=True).click()
+    expect(one.page.get_by_role("listitem").filter(has_text="Plays the viola too")).to_be_visible()
+    one.page.goto(one.url)
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    one.page.wait_for_url("**/inspector")
+    one.page.get_by_role("link", name="Memory", exact=True).click()
+    expect(one.page.get_by_role("listitem").filter(has_text="Plays the viola too")).to_be_visible()
+
+
+@pytest.mark.parametrize("kind", ["list", "table", "numbered"])
+def test_a_huge_list_or_table_is_drawn_in_parts_while_it_comes(kind: str, serve: Serve, visit: Visits) -> None:
+    line = {"list": "- **Bar {0}** with a light hand", "table": "| {0} | a light hand |", "numbered": "1. Bar {0}"}[
+        kind
+    ]
+    begin = "| bar | how |\n|---|---|\n" if kind == "table" else ""
+    text = f"Intro.\n\n{begin}" + "\n".join(line.format(i) for i in range(2000)) + "\n\nAfter **it**.\n"
+    one = visit(serve(local=AsyncScripted()))
+    drawn = one.page.evaluate(
+        r"""async (text) => {
+          const { GrowingMarkdown, renderBlocks } = await import('/page/markdown.js');
+          const growing = new GrowingMarkdown();
+          const made = new Set();
+          for (let end = 0; end <= text.length; end += 500) made.add(growing.update(text.slice(0, end)).last.length);
+          const { blocks, last } = growing.update(text);
+          const read = (parts) => {
+            const box = document.createElement("div");
+            box.innerHTML = parts.join("");
+            const [lines, lists] = ["li, tbody tr", "ol"].map((each) => [...box.querySelectorAll(each)]);
+            const say = (each) => each.textContent.trim().replace(/\s+/g, " ");
+            return { lines: lines.map(say), numbers: lists.map((each) => each.start) };
+          };
+          const [streamed, whole] = [read([...blocks, last]), read(renderBlocks(text))];
+          return { largest: Math.max(...made), last, streamed, whole };
+        }""",
+        text,
+    )
+    lines = {"list": "Bar {0} with a light hand", "table": "{0} a light hand", "numbered": "Bar {0}"}[kind]
+    for way in ("streamed", "whole"):
+        assert drawn[way]["lines"] == [lines.format(i) for i in range(2000)]
+    assert drawn["largest"] < 20_000
+    assert "<strong>it</strong>" in drawn["last"]
+    if kind == "numbered":
+        starts = drawn["streamed"]["numbers"]
+        assert starts == sorted(set(starts))
+        assert len(starts) > 3

@@ -22,8 +22,17 @@ export function nameRecall(why) {
   return [t("recallNeed", { need, limit }), credit && t("recallSpent", { credit }), room && t("recallRoom", { room })].filter(Boolean).join(" ");
 }
 // Write the name of a field of the memory, such as open_questions, as words.
-export const nameField = (name) => name.replaceAll("_", " ");
+export const nameField = (name) => name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " ");
 export const percent = (part, all) => (all ? Math.round((100 * part) / all) : 0) + " %";
-export const day = (at) => new Date(at).toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
-export const time = (at) => new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+const formats = {
+  day: new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "numeric" }),
+  longDay: new Intl.DateTimeFormat(undefined, { weekday: "long", year: "numeric", month: "long", day: "numeric" }),
+  time: new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }),
+  clock: new Intl.DateTimeFormat(undefined, { timeStyle: "short" }),
+};
+export const day = (at) => formats.day.format(at);
+export const days = (from, to) => formats.day.formatRange(from, to);
+export const longDay = (at) => formats.longDay.format(at);
+export const time = (at) => formats.time.format(at);
+export const clock = (at) => formats.clock.format(at);
 export const cut = (text, size = 160) => (text.length > size ? text.slice(0, size).trimEnd() + "…" : text);

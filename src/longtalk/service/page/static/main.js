@@ -100,7 +100,7 @@ function Shell() {
       </div>
     </nav>
     <main>
-      <button class="burger" aria-label=${t("menu")} aria-expanded=${open} onClick=${() => setOpen(!open)}>☰</button>
+      <button class="burger" aria-label=${t("menu")} aria-expanded=${open} onClick=${() => setOpen(!open)}>${open ? "×" : "☰"}</button>
       ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${start}>${t("retry")}</button></p>`}
       ${route.kind === "c" ? html`<${Conversation} ...${route} />`
         : route.kind === "money" ? html`<${Money} conversation=${null} />`

@@ -1,5 +1,5 @@
 // Markdown of a model as safe HTML: nothing runs, nothing is loaded from another origin, links open apart.
-import { marked } from "./vendor/marked/lib/marked.esm.js";
+import { Lexer, marked } from "./vendor/marked/lib/marked.esm.js";
 import DOMPurify from "./vendor/dompurify/dist/purify.es.mjs";
 import { makePacer } from "./pace.js";
 
@@ -25,63 +25,137 @@ const sanitize = (dirty) => DOMPurify.sanitize(dirty, {
   ALLOWED_TAGS: tags, ALLOWED_ATTR: ["href", "src", "alt", "title", "align", "start"], ALLOW_DATA_ATTR: false,
 });
 
-// The HTML of the texts that were shown last.
+const chunk = 4000; // characters of a block that grows which are rendered again
+const most = 2 * chunk; // characters that are read at once; longer texts are rendered in parts
+
+// The HTML of the texts that were shown last, each as a list of blocks.
 const rendered = new Map();
-function keep(text, made) {
+function keep(text, blocks) {
   rendered.delete(text);
-  rendered.set(text, made);
+  rendered.set(text, blocks);
   if (rendered.size > 300) rendered.delete(rendered.keys().next().value);
-  return made;
+  return blocks;
 }
 
-export function renderMarkdown(text) {
-  return rendered.get(text) ?? keep(text, sanitize(marked.parse(text)));
+// Yield while a text is rendered part by part; return its blocks.
+function* renderInParts(text) {
+  if (text.length <= most) return [sanitize(marked.parse(text))];
+  const growing = new GrowingMarkdown(text);
+  while (growing.update(text).isBehind) yield;
+  return [...growing.blocks, growing.last];
 }
+
+// Return the HTML of a text as a list of blocks: one, unless it is long.
+export function renderBlocks(text) {
+  if (rendered.has(text)) return rendered.get(text);
+  const parts = renderInParts(text);
+  for (;;) {
+    const { value, done } = parts.next();
+    if (done) return keep(text, value);
+  }
+}
+
+export const renderMarkdown = (text) => renderBlocks(text).join("");
 
 // Render texts that are about to be shown, in short tasks.
 export async function prepareMarkdown(texts) {
   const pace = makePacer();
-  for (const text of texts) {
-    renderMarkdown(text);
-    await pace();
+  for (const text of texts.filter((each) => !rendered.has(each))) {
+    const parts = renderInParts(text);
+    for (;;) {
+      const { value, done } = parts.next();
+      await pace();
+      if (done) { keep(text, value); break; }
+    }
   }
 }
 
-const chunk = 4000; // characters of an open code block that are rendered again at most
 const escape = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const drawCode = (text) => `<pre class="part"><code>${escape(text)}</code></pre>`;
+const definitions = /^ {0,3}\[[^\]]+\]:.*$/gm; // of links
 
 // Markdown that grows at its end. A block is rendered for good when another one has begun after it; only the last block
-// is rendered each time. A long code block is rendered in parts, so that the work does not grow with its length.
+// is rendered each time. Long lists, tables and code blocks are cut into parts, so that the work does not grow with them.
 export class GrowingMarkdown {
-  constructor() {
-    Object.assign(this, { done: 0, blocks: [], last: "", fence: null, isCut: false });
+  // Definitions of links count for the blocks before them too, if the whole text is known.
+  constructor(whole = "") {
+    const links = whole.match(definitions) || [];
+    Object.assign(this, { done: 0, blocks: [], last: "", fence: null, isCut: false, size: most, head: "", count: 0, links: links.join("\n") });
   }
 
-  // Return the HTML of the finished blocks, and of the last one.
+  // Return the HTML of the finished blocks and of the last one, and whether there is more of the text to read.
   update(text) {
+    const piece = text.slice(0, this.done + this.size);
+    const { done } = this;
+    this.read(piece);
+    const isBehind = piece.length < text.length;
+    // A block that can't be cut is read as a whole.
+    this.size = isBehind && this.done === done ? 2 * this.size : most;
+    return { blocks: this.blocks, last: this.last, isBehind };
+  }
+
+  read(text) {
     if (!this.fence) this.openFence(text);
-    if (this.fence && this.growCode(text)) return { blocks: this.blocks, last: this.last };
-    const tail = text.slice(this.done);
-    const tokens = marked.lexer(tail);
+    if (this.fence && this.growCode(text)) return;
+    const tail = this.head + text.slice(this.done);
+    const tokens = this.lex(tail);
+    if (this.count && tokens[0]?.type === "list") tokens[0].start = this.count;
     let last = tokens.length - 1;
     while (last > 0 && tokens[last].type === "space") last -= 1;
     const finished = tokens.slice(0, Math.max(0, last));
-    const size = finished.reduce((sum, each) => sum + each.raw.length, 0);
+    const raw = finished.map((each) => each.raw).join("");
     // Tokens that don't spell the text, as after a carriage return, can't say where the next block begins.
-    const isExact = tail.startsWith(finished.map((each) => each.raw).join(""));
-    if (finished.length && isExact) {
-      this.done += size;
-      this.blocks = [...this.blocks, sanitize(marked.parser(finished))];
+    if (finished.length && tail.startsWith(raw)) {
+      this.add(finished);
+      this.done += raw.length - this.head.length;
+      Object.assign(this, { head: "", count: 0 });
       tokens.splice(0, finished.length);
     }
-    this.last = sanitize(marked.parser(tokens));
-    return { blocks: this.blocks, last: this.last };
+    if (tokens.length && tokens[0].raw.length > chunk && (this.head + text.slice(this.done)).startsWith(tokens[0].raw)) tokens[0] = this.cut(tokens[0]);
+    this.last = this.draw(tokens);
+  }
+
+  lex(text) {
+    const lexer = new Lexer();
+    if (this.links) lexer.lex(this.links);
+    lexer.tokens.length = 0;
+    return lexer.lex(text);
+  }
+
+  draw(tokens) {
+    return sanitize(marked.parser(tokens));
+  }
+
+  add(tokens) {
+    const made = this.draw(tokens);
+    if (made) this.blocks = [...this.blocks, made];
+  }
+
+  // Render the finished items or rows of a block for good. Return what remains of it.
+  cut(token) {
+    if (token.type === "list" && token.items.length > 1) {
+      const items = token.items.slice(0, -1);
+      const raw = items.map((each) => each.raw).join("");
+      if (!token.raw.startsWith(raw)) return token;
+      this.add([{ ...token, items }]);
+      this.count = token.ordered ? Number(token.start || 1) + items.length : 0;
+      this.done += raw.length;
+      this.isCut = true;
+      return { ...token, start: this.count || token.start, items: token.items.slice(-1) };
+    }
+    if (token.type !== "table" || token.rows.length < 2) return token;
+    const lines = token.raw.replace(/\n+$/, "").split("\n");
+    if (lines.length !== token.rows.length + 2) return token;
+    this.add([{ ...token, rows: token.rows.slice(0, -1) }]);
+    this.done += lines.slice(0, -1).join("\n").length + 1 - this.head.length;
+    this.head = `${lines[0]}\n${lines[1]}\n`;
+    this.isCut = true;
+    return { ...token, rows: token.rows.slice(-1) };
   }
 
   // Begin to render in parts if the last block is a long code block without an end.
   openFence(text) {
-    if (text.length - this.done < chunk) return;
+    if (this.head || text.length - this.done < chunk) return;
     const tail = text.slice(this.done);
     const begin = /^\s*? {0,3}(`{3,}|~{3,})[^\n`]*\n/.exec(tail);
     if (!begin) return;
@@ -107,8 +181,8 @@ export class GrowingMarkdown {
     return !end;
   }
 
-  // Keep the result for the message that the text becomes. Definitions of links count for all blocks, so they need another look.
+  // Keep the result for the message that the text becomes, if it is as that would be rendered.
   finish(text) {
-    if (!this.isCut && !/^ {0,3}\[[^\]]+\]:/m.test(text)) keep(text, this.blocks.join("") + this.last);
+    if (!this.isCut && text.length <= most && !text.match(definitions)) keep(text, [this.blocks.join("") + this.last]);
   }
 }

@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
-import { cut } from "../format.js";
+import { cut, plain } from "../format.js";
 
 export function BranchMap({ conversation, branch, onBranch }) {
   const [branches, setBranches] = useState([]);
@@ -11,10 +11,13 @@ export function BranchMap({ conversation, branch, onBranch }) {
     let current = true;
     const read = async () => {
       const found = (await api.get(path + "/branches")).branches;
-      const readFirst = async ({ name, shared }) => (await api.get(path + "/history", { branch: name, before: shared + 1, limit: 1 }))
-        .entries.find((each) => each.position === shared)?.text;
-      const texts = await Promise.all(found.map(readFirst));
-      if (current) setBranches(found.map((each, i) => ({ ...each, text: texts[i] })));
+      const readTexts = async ({ name, shared }) => {
+        const { entries } = await api.get(path + "/history", { branch: name, before: shared + 1, limit: 2 });
+        const [text, before] = [shared, shared - 1].map((at) => entries.find((each) => each.position === at)?.text);
+        return { text, before };
+      };
+      const texts = await Promise.all(found.map(readTexts));
+      if (current) setBranches(found.map((each, i) => ({ ...each, ...texts[i] })));
     };
     read();
     return () => { current = false; };
@@ -23,7 +26,7 @@ export function BranchMap({ conversation, branch, onBranch }) {
     const found = branches.filter((each) => each.source === source);
     return found.length ? html`<ul class="map">${found.map((each) => html`<li key=${each.name}>
       <button aria-current=${each.name === branch ? "true" : null} class=${each.name === branch ? "primary" : ""} onClick=${() => onBranch(each.name)}>${cut(each.text || t("noMessage"), 90)}</button>
-      <small>${each.source ? t("forksAt", { number: each.shared + 1 }) : t("trunk")} · ${t("entries", { count: each.entries })} · ${each.name}</small>
+      <small>${!each.source ? t("trunk") : each.shared ? t("forksAt", { text: cut(plain(each.before || ""), 60) }) : t("forksAtStart")} · ${t("entries", { count: each.entries })}</small>
       ${under(each.name)}</li>`)}</ul>` : null;
   };
   return html`<p class="quiet">${t(branches.length === 1 ? "mapOfOne" : "mapHelp")}</p>${under(null)}`;

@@ -4,17 +4,17 @@ import { t } from "../strings.js";
 import * as api from "../api.js";
 import { app, useStore } from "../store.js";
 import { findVersions } from "../branches/tree.js";
+import { day } from "../format.js";
 import { Entry } from "./entry.js";
 import { nameOf } from "../list/list.js";
-import { describe, keepChoice, namePolicy, readChoice, readEarlier, toRequest } from "../money/policies.js";
+import { keepChoice, readChoice, toRequest } from "../money/policies.js";
+import { PolicyPicker } from "./policy.js";
 import { Gauge } from "./gauge.js";
 import { Live, Spoken } from "./live.js";
 import { Scroller } from "./scroller.js";
 import { notify } from "../dialogs.js";
 import { views } from "../views.js";
 import { Talk, announce, onOthers } from "./talk.js";
-
-const policies = ["KeepAll()", "Memory()", "Summarize(8_000)", "Economy()", "KeepLast(10)"];
 
 export function Chat({ id, view, tab, at, on, position }) {
   const [talk, setTalk] = useState(null);
@@ -105,7 +105,7 @@ function Conversation({ talk, view, tab, at, on, position }) {
         ${problem && html`<p class="problem" role="alert">${problem.message}
           ${problem.returned ? ` ${t("messageBack")}` : problem.order && html` <button onClick=${() => talk.retry()}>${t("retry")}</button>`}</p>`}
         ${!problem && !live && cutOff && html`<p class="quiet">${t("cutOff")} <button onClick=${() => talk.retry()}>${t("goOn")}</button></p>`}`}>
-      ${shown.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} talk=${talk} branch=${branch} versions=${versions.get(entry.position)} compaction=${compactions.get(entry.position)}
+      ${shown.map((entry, i) => html`<${Entry} key=${entry.id} entry=${entry} beginsDay=${!i || day(entry.at) !== day(shown[i - 1].at)} talk=${talk} branch=${branch} versions=${versions.get(entry.position)} compaction=${compactions.get(entry.position)}
         pinned=${pinned.includes(entry.id)} excluded=${excluded.includes(entry.id)} cost=${entry.role === "assistant" && !entry.calls.length ? costs[entry.turn] : undefined}
         found=${entry.id === at} inspected=${panel === "inspector" && entry.turn === (state.inspected || last)} busy=${!!live} place=${entry.position + 1} count=${size} />`)}
     <//>
@@ -126,7 +126,6 @@ function Composer({ talk, state }) {
   const [model, setModel] = useState(readChoice(talk.id).model); // both may have been chosen in another view
   const [policy, setPolicy] = useState(readChoice(talk.id).policy);
   const [refusal, setRefusal] = useState("");
-  const [asked, setAsked] = useState(false);
   const { models, providers, health, chosen } = useStore(app);
   const { live, gauge, problem, settings, branch, branches } = state;
   const choice = toRequest({ model, policy });
@@ -135,7 +134,7 @@ function Composer({ talk, state }) {
   const message = images.length ? [...(text ? [{ type: "text", text }] : []), ...images.map((url) => ({ type: "image_url", image_url: { url } }))] : text;
   useEffect(() => {
     localStorage.setItem("draft:" + talk.id, text);
-    const later = setTimeout(() => { if (!live && state.info) talk.estimate({ message: message.length ? message : "…", ...choice }).then(() => setRefusal(""), (found) => setRefusal(model ? found.message : "")); }, 700);
+    const later = setTimeout(() => { if (!live && state.info) talk.estimate({ message: message.length ? message : "…", ...choice }).then(() => setRefusal(""), (found) => setRefusal(model || policy ? found.message : "")); }, 700);
     return () => clearTimeout(later);
   }, [text, images, model, policy, live, state.info]);
   useEffect(() => { if (chosen?.conversation === talk.id) { setModel(chosen.model); setPolicy(chosen.policy); } }, [chosen]);
@@ -175,17 +174,14 @@ function Composer({ talk, state }) {
   return html`<form class="composer" onSubmit=${send} onPaste=${(e) => take(e.clipboardData.files)}
       onDragOver=${(e) => e.preventDefault()} onDrop=${(e) => { if (e.dataTransfer.files[0]?.type.startsWith("image/")) { e.preventDefault(); e.stopPropagation(); take(e.dataTransfer.files); } }}>
     <div class="column">
-      ${asked && html`<div class="policy-help" onMouseDown=${(e) => e.preventDefault()}><p class="quiet">${t("policyField")}</p>
-        ${[...new Set([...policies, ...(asked ? readEarlier(talk.id) : [])])].map((each) => html`<button type="button" tabindex="-1" key=${each} onClick=${() => { setPolicy(each); setAsked(false); document.getElementById("message").focus(); }}><b>${namePolicy(each)}</b> <code>${each}</code> ${each === settings.policy ? html`<small class="chip">${t("yours")}</small> ` : policies.includes(each) ? "" : html`<small class="chip">${t("earlier")}</small> `}<small>${describe(each)}</small></button>`)}
-        <p class="quiet">${t("policyAs")}</p></div>`}
       <div class="field">
         ${images.map((url, i) => html`<span class="thumb"><img src=${url} alt="" /><button type="button" aria-label=${t("removeImage")} onClick=${() => setImages(images.filter((_, j) => j !== i))}>×</button></span>`)}
         <textarea id="message" rows="2" aria-label=${t("message")} placeholder=${t("message")} value=${text} onInput=${(e) => setText(e.target.value)} onKeyDown=${onKey} />
         <div class="tools">
           <label class="button" title=${t("attach")}>+<input class="sr" type="file" accept="image/*" multiple aria-label=${t("attach")} onChange=${(e) => take(e.target.files)} /></label>
-          <label class="pick">${t("model")}<input list="models" placeholder=${gauge?.model || settings.model || health?.default_model || t("model")} value=${model} onInput=${(e) => setModel(e.target.value)} /></label>
+          <label class="pick"><span class="word">${t("model")}</span><input list="models" placeholder=${gauge?.model || settings.model || health?.default_model || t("model")} value=${model} onInput=${(e) => setModel(e.target.value)} /></label>
           <${ModelNames} models=${models} providers=${providers} />
-          <label class="pick" title=${t("policyField")}>${t("policy")}<input placeholder=${settings.policy || ownPolicy || t("policy")} value=${policy} onFocus=${() => setAsked(true)} onBlur=${() => setAsked(false)} onInput=${(e) => setPolicy(e.target.value)} /></label>
+          <${PolicyPicker} conversation=${talk.id} current=${settings.policy || ownPolicy} chosen=${policy} onChoose=${setPolicy} />
           <span class="grow" />
           <button type="button" title=${t("noteHelp")} disabled=${!text || !!live} onClick=${note}>${t("note")}</button>
           ${live ? html`<button type="button" class="primary" onClick=${() => talk.stop()}>${t("stop")}</button>`
@@ -193,7 +189,7 @@ function Composer({ talk, state }) {
         </div>
       </div>
       <div class="gauge"><${Gauge} id=${talk.id} gauge=${gauge} onOpen=${() => talk.inspect("next")} /></div>
-      ${model && refusal && html`<p class="problem other">${refusal}</p>`}
+      ${(model || policy) && refusal && html`<p class="problem other">${refusal}</p>`}
       ${!model && gauge && settings.model && gauge.model !== settings.model && html`<p class="quiet other">${t("otherModel", { before: settings.model, model: gauge.model })}</p>`}
     </div>
   </form>`;

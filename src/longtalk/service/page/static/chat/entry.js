@@ -1,14 +1,17 @@
 // One entry of a conversation, with what can be done with it.
 import { html, memo, useState } from "../ui.js";
 import { t } from "../strings.js";
-import { count as formatCount, dollars } from "../format.js";
 import * as api from "../api.js";
-import { nameReason } from "../format.js";
-import { renderMarkdown } from "../markdown.js";
+import { clock, count as formatCount, dollars, longDay, nameReason, time } from "../format.js";
+import { renderBlocks } from "../markdown.js";
 
 export function Markdown({ text }) {
-  return html`<div class="markdown" dangerouslySetInnerHTML=${{ __html: renderMarkdown(text) }} />`;
+  const blocks = renderBlocks(text);
+  if (blocks.length === 1) return html`<div class="markdown" dangerouslySetInnerHTML=${{ __html: blocks[0] }} />`;
+  return html`<div class="markdown long">${blocks.map((made, i) => html`<${Block} key=${i} made=${made} />`)}</div>`;
 }
+
+export const Block = memo(({ made }) => html`<div class="block" dangerouslySetInnerHTML=${{ __html: made }} />`);
 
 export function findImages(native) {
   try {
@@ -44,7 +47,7 @@ function Compacted({ compaction: { summary, tokens, reason }, talk }) {
 }
 
 // All that is drawn of an entry is a property of its own, so that a turn elsewhere draws no other entry again.
-export const Entry = memo(function Entry({ entry, talk, versions, compaction, branch, pinned, excluded, cost, busy, found, inspected, place, count }) {
+export const Entry = memo(function Entry({ entry, talk, versions, compaction, branch, pinned, excluded, cost, busy, found, inspected, place, count, beginsDay }) {
   const [draft, setDraft] = useState(null);
   const { role, usage } = entry;
   const isNote = role !== "user" && role !== "assistant" && role !== "tool" || entry.mark === "note" || entry.mark === "event";
@@ -60,6 +63,7 @@ export const Entry = memo(function Entry({ entry, talk, versions, compaction, br
   };
   return html`<article id=${"entry-" + entry.id} class=${`entry ${isNote ? "note" : role} ${excluded ? "out" : ""} ${found ? "found" : ""} ${inspected ? "inspected" : ""}`} aria-label=${name}
     tabindex="-1" aria-posinset=${place} aria-setsize=${count}>
+    ${beginsDay && html`<p class="day">${longDay(entry.at)}</p>`}
     ${compaction && html`<${Compacted} compaction=${compaction} talk=${talk} />`}
     ${isNote && html`<small>${name}</small>`}
     <${Folded} ...${entry} />
@@ -73,7 +77,7 @@ export const Entry = memo(function Entry({ entry, talk, versions, compaction, br
       ${versions && html`<${Versions} names=${versions} current=${branch} onOpen=${(name) => talk.open(name)} />`}
       ${usage && html`<small>${t(cost === undefined ? "usage" : cost === null ? "usageUnpriced" : "usageCost", { input: formatCount(usage.input), output: formatCount(usage.output), cost: dollars(cost) })}</small>`}
       ${pinned && html`<small>${t("pinned")}</small>`}${excluded && html`<small>${t("excluded")}</small>`}
-      <span class="actions">
+      <span class="actions"><small title=${time(entry.at)}>${clock(entry.at)}</small>
         ${entry.text && html`<button onClick=${() => navigator.clipboard?.writeText(entry.text)}>${t("copy")}</button>`}
         ${role === "user" && !isNote && html`<button disabled=${busy} onClick=${() => setDraft(entry.text)}>${t("edit")}</button>`}
         ${role === "assistant" && html`<button disabled=${busy} onClick=${() => talk.send({ regenerates: entry.turn })}>${t("regenerate")}</button>

@@ -1,11 +1,9 @@
 // The answer as it comes. Only this part of the page is drawn with each piece of it.
-import { html, memo, useEffect, useLayoutEffect, useRef } from "../ui.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import { useStore } from "../store.js";
 import { GrowingMarkdown } from "../markdown.js";
-import { Folded } from "./entry.js";
-
-const Block = memo(({ made }) => html`<div class="block" dangerouslySetInnerHTML=${{ __html: made }} />`);
+import { Block, Folded } from "./entry.js";
 
 export function Live({ talk }) {
   const { text, reasoning, calls } = useStore(talk.stream);
@@ -15,21 +13,25 @@ export function Live({ talk }) {
   // Another stream has begun: the last one was cut off.
   if (!growing.current || text.length < growing.current.done) [growing.current, spoken.current] = [new GrowingMarkdown(), 0];
   const begun = performance.now();
-  const { blocks, last } = growing.current.update(text);
+  const { blocks, last, isBehind } = growing.current.update(text);
+  const [, drawMore] = useState(0);
+  useEffect(() => { // much has come at once: the rest in the next frames
+    const frame = isBehind && requestAnimationFrame(() => drawMore((count) => count + 1));
+    return () => cancelAnimationFrame(frame);
+  });
   useLayoutEffect(() => { talk.drawing = performance.now() - begun; });
   useEffect(() => {
     for (; spoken.current < blocks.length; spoken.current += 1) talk.speak(shown.current.children[spoken.current].textContent);
   }, [blocks.length]);
   useEffect(() => () => {
     const { text: all } = talk.stream.get();
-    growing.current.update(all);
-    growing.current.finish(all);
+    if (!growing.current.update(all).isBehind) growing.current.finish(all);
     if (shown.current) talk.speak(shown.current.lastElementChild.textContent);
   }, []);
   return html`<article class="entry assistant live" aria-label=${t("answer")} aria-busy="true">
     <${Folded} reasoning=${reasoning} calls=${calls} />
     ${!text && html`<span class="dots" aria-hidden="true">···</span>`}
-    <div class="markdown" ref=${shown}>${blocks.map((made, i) => html`<${Block} key=${i} made=${made} />`)}<${Block} key="last" made=${last} /></div></article>`;
+    <div class=${"markdown" + (blocks.length > 3 ? " long" : "")} ref=${shown}>${blocks.map((made, i) => html`<${Block} key=${i} made=${made} />`)}<${Block} key="last" made=${last} /></div></article>`;
 }
 
 // What a screen reader reads of it: each part once, when it is finished.

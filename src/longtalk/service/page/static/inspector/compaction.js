@@ -3,9 +3,9 @@ import { html } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { report } from "../dialogs.js";
-import { count, nameReason } from "../format.js";
+import { count, cut, day, nameReason, plain } from "../format.js";
 import { linkTo } from "../list/list.js";
-import { Loaded, Run } from "./runs.js";
+import { Loaded, Runs, readPlaces } from "./runs.js";
 
 const isGone = (run) => run.verdict !== "sent" && run.verdict !== "held";
 
@@ -18,15 +18,19 @@ export async function goTo(conversation, path, branch, position) {
 
 export function Compaction({ conversation, path, branch }) {
   const talk = { conversation, path, branch };
-  return html`<${Loaded} values=${[path, branch]} read=${() => api.get(path + "/epochs", { branch })} draw=${({ epochs }) => epochs.length
-    ? [...epochs].reverse().map((epoch, i) => html`<${Epoch} key=${epoch.start} talk=${talk} epoch=${epoch} open=${i === 0} />`)
+  const read = async () => {
+    const { epochs } = await api.get(path + "/epochs", { branch });
+    return { epochs, places: await readPlaces(path, branch, epochs.map((each) => each.start)) };
+  };
+  return html`<${Loaded} values=${[path, branch]} read=${read} draw=${({ epochs, places }) => epochs.length
+    ? [...epochs].reverse().map((epoch, i) => html`<${Epoch} key=${epoch.start} talk=${talk} epoch=${epoch} entry=${places.get(epoch.start)} open=${i === 0} />`)
     : html`<p class="quiet">${t("nothingCompacted")}</p>`} />`;
 }
 
-function Epoch({ talk, epoch, open }) {
+function Epoch({ talk, epoch, entry, open }) {
   const [gone, kept] = [epoch.runs.filter(isGone), epoch.runs.filter((run) => !isGone(run))];
-  const list = (runs) => html`<ul class="runs">${runs.map((run) => html`<${Run} run=${run} ...${talk} key=${run.first} />`)}</ul>`;
-  return html`<details class="epoch" open=${open}><summary>${t("compactedAt", { start: epoch.start })}</summary>
+  const list = (runs) => html`<${Runs} runs=${runs} ...${talk} />`;
+  return html`<details class="epoch" open=${open}><summary>${entry ? t("compactedAt", { day: day(entry.at), text: cut(plain(entry.text), 50) }) : t("nextRequest")}</summary>
     <p class="quiet">${t("compactedBecause", { reason: nameReason(epoch.reason), tokens: count(epoch.tokens) })}
       <button class="small" onClick=${() => goTo(talk.conversation, talk.path, talk.branch, epoch.start).catch(report)}>${t("whereItHappened")}</button></p>
     ${gone.length > 0 && html`<h3>${t("wasRemoved")}</h3>${list(gone)}`}

@@ -6,7 +6,8 @@ import { report, notify } from "../dialogs.js";
 import { cut } from "../format.js";
 import { announce } from "../chat/talk.js";
 import { cutAround, linkTo } from "../list/list.js";
-import { choosePolicy } from "../money/policies.js";
+import { UsePolicy } from "../memory/lines.js";
+import { namePolicy } from "../money/policies.js";
 import { findNearest, findWords, listTexts, listWords } from "./words.js";
 
 // Say where a request has the words of a search: first a line of the memory, then a message, then the words alone.
@@ -58,7 +59,7 @@ function explain({ verdict, reason, keep }, policy) {
   if (keep) return t("why_shortened");
   if (reason === "pinned") return t("why_pinned");
   if (verdict === "summarised") return t(reason === "brief" ? "why_brief" : "why_summary");
-  if (verdict === "left_out") return t(reason === "excluded" ? "why_excluded" : "why_left_out", { policy });
+  if (verdict === "left_out") return t(reason === "excluded" ? "why_excluded" : "why_left_out", { policy: namePolicy(policy) });
   return verdict === "handed_out" ? reason : t("why_" + verdict);
 }
 
@@ -83,6 +84,6 @@ function Hit({ hit, words, run, lines, policy, conversation, path, branch, onCha
       ${isOut ? html`<button onClick=${() => change(api.remove, "exclusions", "includedNow").catch(report)}>${t("include")}</button>`
         : run && !isGone ? html`<button onClick=${() => change(api.put, "exclusions", "excludedNow").catch(report)}>${t("exclude")}</button>`
         : isGone && html`<button disabled=${isPinned} onClick=${pin}>${isPinned ? t("isPinned") : t("sendAlways")}</button>
-        ${run.verdict === "left_out" && !policy.includes("Memory(") && html`<button onClick=${() => choosePolicy(conversation, "Memory()")}>${t("useFromNow", { policy: "Memory()" })}</button>`}
+        ${run.verdict === "left_out" && !policy.includes("Memory(") && html`<${UsePolicy} conversation=${conversation} policy="Memory()" />`}
         <a href=${`#/c/${encodeURIComponent(conversation)}/memory`}>${t("rememberIt")}</a>`}</p></li>`;
 }

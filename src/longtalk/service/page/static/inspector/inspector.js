@@ -3,8 +3,9 @@ import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { count, cut, dollars, nameReason, nameRecall, time } from "../format.js";
+import { namePolicy } from "../money/policies.js";
 import { Find } from "./find.js";
-import { Loaded, Run } from "./runs.js";
+import { Loaded, Runs } from "./runs.js";
 import { Compaction } from "./compaction.js";
 import { Request } from "./request.js";
 
@@ -22,8 +23,7 @@ export function Inspector({ conversation, branch, turn, tab: asked, gauge, choic
   const [tab, setTab] = useState("context");
   useEffect(() => { if (TABS.includes(asked)) setTab(asked); }, [asked]);
   const [turns, setTurns] = useState([]);
-  const [words, setWords] = useState(sessionStorage.getItem("find:" + conversation) || ""); // what is looked for, in whichever turn
-  useEffect(() => sessionStorage.removeItem("find:" + conversation), []);
+  const [words, setWords] = useState(""); // what is looked for, in whichever turn
   const path = api.one(conversation);
   const last = turn === "next" ? null : turn;
   useEffect(() => { api.get(path + "/metrics", { branch }).then((found) => setTurns(found.metrics), () => {}); }, [conversation, branch, last]);
@@ -106,10 +106,10 @@ function Context({ conversation, path, branch, turn, next, values, words, setWor
       ${limit !== null && html`<${Scale} value=${metrics.total} most=${limit}>${t("ofLimit", { total: count(metrics.total), limit: count(limit) })}<//>`}
       ${window && html`<${Scale} value=${metrics.total} most=${window}>${t("ofTheWindow", { total: count(metrics.total), window: count(window) })}<//>`}
       <table class="legend"><tbody>${parts.map(([name, tokens]) => html`<tr key=${name}><th scope="row"><span class=${"part " + name} /> ${t("part_" + name)}</th><td>${count(tokens)}</td></tr>`)}</tbody></table>
-      ${policy && html`<p class="quiet">${t(rules.length ? "policyRules" : "policyOnly", { policy, rules: rules.map(nameReason).join("; ") })}</p>`}
+      ${policy && html`<p class="quiet" title=${policy}>${t(rules.length ? "policyRules" : "policyOnly", { policy: namePolicy(policy), rules: rules.map(nameReason).join("; ") })}</p>`}
       ${metrics.recall_why && html`<p class="quiet">${nameRecall(metrics.recall_why)}</p>`}
       <h3>${t("everyEntry")}</h3>
-      <ul class="runs">${runs.map((run) => html`<${Run} run=${run} conversation=${conversation} path=${path} branch=${branch} key=${run.first} />`)}</ul>`;
+      <${Runs} runs=${runs} conversation=${conversation} path=${path} branch=${branch} />`;
   }} />`;
 }
 
@@ -118,10 +118,10 @@ const listRecalled = ({ manifest }) => manifest.runs.filter((run) => run.verdict
   .flatMap((run) => Array.from({ length: run.last - run.first + 1 }, (_, i) => ({ position: run.first + i, score: null, words: [] })));
 
 function Recall({ conversation, path, branch, turn, next, values }) {
-  const read = async () => (next ? listRecalled(await next()) : (await api.get(`${path}/turns/${turn}/recalled`, { branch })).recalled);
+  const toRun = ({ position, score, words }) => ({ first: position, last: position, verdict: "recalled", tokens: 0,
+    reason: t(next ? "reason_fits the message" : score ? "score" : "neighbour") + (words.length ? " · " + t("sharedWords", { words: words.join(", ") }) : "") });
+  const read = async () => (next ? listRecalled(await next()) : (await api.get(`${path}/turns/${turn}/recalled`, { branch })).recalled).map(toRun);
   return html`<${Loaded} values=${values} read=${read} draw=${(found) => found.length
-    ? html`<p class="quiet">${t("recallHelp")}</p><ul class="runs">${found.map((each) => html`<${Run} key=${each.position} opened=${true} conversation=${conversation} path=${path} branch=${branch}
-        run=${{ first: each.position, last: each.position, verdict: "recalled", tokens: 0, reason: (next ? t("reason_fits the message") : each.score ? t("score") : t("neighbour"))
-          + (each.words.length ? " · " + t("sharedWords", { words: each.words.join(", ") }) : "") }} />`)}</ul>`
+    ? html`<p class="quiet">${t("recallHelp")}</p><${Runs} runs=${found} opened=${true} conversation=${conversation} path=${path} branch=${branch} />`
     : html`<p class="quiet">${t("nothingRecalled")}</p>`} />`;
 }

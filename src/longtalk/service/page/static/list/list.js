@@ -59,10 +59,13 @@ export async function exportOne(each, format) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
+// Open the sample: the one that is there, with what the visitor has changed in it, or a new one.
 export async function openSample() {
-  const { conversations } = await api.post("/sample");
   await loadList();
-  location.hash = "#/c/" + encodeURIComponent(conversations[0].id) + "/inspector";
+  const there = app.get().conversations.find((each) => each.meta.sample);
+  const { id } = there || (await api.post("/sample")).conversations[0];
+  if (!there) await loadList();
+  location.hash = "#/c/" + encodeURIComponent(id) + "/inspector";
 }
 
 // Ask for a file, and import it.

@@ -4,11 +4,11 @@ import { t } from "../strings.js";
 import * as api from "../api.js";
 import { ask } from "../dialogs.js";
 import { cut, day, nameField } from "../format.js";
-import { choosePolicy } from "../money/policies.js";
+import { choosePolicy, namePolicy } from "../money/policies.js";
 
 // Choose a policy with which lines are sent that are not sent now.
 export function UsePolicy({ conversation, policy }) {
-  return html`<button onClick=${() => choosePolicy(conversation, policy)}>${t("useFromNow", { policy })}</button>`;
+  return html`<button title=${policy} onClick=${() => choosePolicy(conversation, policy)}>${t("useFromNow", { policy: namePolicy(policy) })}</button>`;
 }
 
 // A line that can be edited and revoked. `path` is that of all lines; `source` says where it came from.

@@ -3,11 +3,13 @@ import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { notify, report } from "../dialogs.js";
-import { cut, day, nameField, time } from "../format.js";
+import { cut, day, days, nameField, time } from "../format.js";
 import { goTo } from "../inspector/compaction.js";
 import { linkTo } from "../list/list.js";
+import { namePolicy } from "../money/policies.js";
 import { announce, onOthers } from "../chat/talk.js";
 import { Add, Line, UsePolicy } from "./lines.js";
+import { OldMessages } from "./old.js";
 import { Profile } from "./profile.js";
 
 // Return for lines that were edited what they were at first, and for all lines their place in the order in which they came.
@@ -61,7 +63,7 @@ export function Memory({ conversation, branch = "main" }) {
     <h1>${t("memoryTitle")}</h1>
     ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${retry}>${t("retry")}</button></p>`}
     ${!found ? !problem && html`<p class="quiet" role="status">${t("loading")}</p>` : html`
-      <${Brief} talk=${talk} brief=${found.brief} policy=${found.policy} changes=${found.changes} />
+      <${Brief} talk=${talk} brief=${found.brief} policy=${found.policy} changes=${found.changes} excluded=${found.marks.excluded} />
       <${Profile} conversation=${conversation} policy=${found.policy} />
       <${Marked} talk=${talk} kind="pins" title=${t("pinnedTitle")} help=${t("pinnedHelp")} undo=${t("unpin")} ids=${found.marks.pinned} entries=${found.entries} />
       <${Marked} talk=${talk} kind="exclusions" title=${t("leftOutTitle")} help=${t("leftOutHelp")} undo=${t("include")} ids=${found.marks.excluded} entries=${found.entries} />
@@ -70,7 +72,7 @@ export function Memory({ conversation, branch = "main" }) {
   </div></div>`;
 }
 
-function Brief({ talk, brief, policy, changes }) {
+function Brief({ talk, brief, policy, changes, excluded }) {
   const [corrected, setCorrected] = useState(null);
   if (!brief.kept) return html`<p class="card-note">${t("noBrief")} <${UsePolicy} conversation=${talk.conversation} policy="Memory()" /></p>`;
   const fields = brief.fields.map(({ name }) => name);
@@ -82,22 +84,27 @@ function Brief({ talk, brief, policy, changes }) {
   const removed = brief.removed.filter((line) => !isThere(line)).reverse();
   const isSent = sendsBrief(policy);
   const next = `#/c/${encodeURIComponent(talk.conversation)}/inspector/request`;
+  // What a corrected line said before, which messages may still say.
+  const belowOf = (line) => {
+    const isNew = corrected?.after === line.text;
+    const before = isNew ? corrected.before : origins.get(line.id)?.text;
+    return before && html`<${OldMessages} talk=${talk} before=${before} after=${line.text} excluded=${excluded} opened=${isNew} />`;
+  };
   return html`${isSent ? html`<p class="quiet">${t("memoryHelp")} <a href=${next} onClick=${() => sessionStorage.setItem("turn:" + talk.conversation, "next")}>${t("seeNext")}</a></p>`
-      : html`<p class="card-note">${t("notSentBy", { policy })} <${UsePolicy} conversation=${talk.conversation} policy="Memory()" /></p>`}
+      : html`<p class="card-note"><span title=${policy}>${t("notSentBy", { policy: namePolicy(policy) })}</span> <${UsePolicy} conversation=${talk.conversation} policy="Memory()" /></p>`}
     ${!brief.lines.length && html`<p class="card-note">${t("emptyBrief")}</p>`}
     ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${nameField(name)}>
       <h2 class="field-name">${nameField(name)}</h2>
       <ul class="lines">${lines.map((line) => html`<${Line} key=${line.id} line=${line} change=${talk.change} path=${talk.path + "/brief"} query=${{ branch: talk.branch }}
-        onEdit=${(before, after) => setCorrected({ before, after })} source=${html`<${Source} talk=${talk} line=${line} origin=${origins.get(line.id)} />`}
-        below=${isSent && corrected?.after === line.text && html`<p class="card-note">${t("mayContradict")} <a href=${next.replace("/request", "/context")} onClick=${() => {
-          sessionStorage.setItem("turn:" + talk.conversation, "next");
-          sessionStorage.setItem("find:" + talk.conversation, corrected.before);
-        }}>${t("lookForThem")}</a></p>`} />`)}</ul></section>`)}
+        onEdit=${(before, after) => setCorrected({ before, after })}
+        source=${html`<${Source} talk=${talk} line=${line} origin=${origins.get(line.id)} />`}
+        below=${belowOf(line)} />`)}</ul></section>`)}
     <${Add} fields=${brief.fields} first="facts" change=${talk.change} path=${talk.path + "/brief"} more=${{ branch: talk.branch }} fieldLabel=${t("lineField")} label=${t("lineText")} action=${t("addLine")} />
     ${removed.length > 0 && html`<details class="fold"><summary>${t("removedLines", { count: removed.length })}</summary>
       <ul class="lines">${removed.map((line) => html`<li key=${line.id}>
         <del>${line.text}</del><small>${nameField(line.field)} · ${t("stated", { day: day(line.at) })} <${Source} talk=${talk} line=${line} />
-          <${PutBack} talk=${talk} line=${line} /></small></li>`)}</ul></details>`}
+          <${PutBack} talk=${talk} line=${line} /></small>
+        <${OldMessages} talk=${talk} before=${line.text} after=${brief.lines.map((each) => each.text).join("\n")} excluded=${excluded} /></li>`)}</ul></details>`}
     ${brief.text && html`<details class="fold"><summary>${t("briefAsSent")}</summary><pre>${brief.text}</pre></details>`}`;
 }
 
@@ -132,8 +139,7 @@ function Topics({ talk, topics }) {
   return html`<section aria-label=${t("topics")}><h2>${t("topics")}</h2>
     <ol class="timeline">${topics.map((topic) => {
       const words = topic.words.join(", ") || t("noWords");
-      const until = day(topic.until) === day(topic.at) ? "" : " – " + day(topic.until);
-      return html`<li key=${topic.first}><small>${day(topic.at)}${until}</small>
+      return html`<li key=${topic.first}><small>${days(topic.at, topic.until)}</small>
         <button class="topic" onClick=${() => goTo(talk.conversation, talk.path, talk.branch, topic.first).catch(report)}>${words}</button>
         <svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width=${Math.max(1, (100 * topic.count) / most)} height="4" /></svg>
         <small>${t("messageCount", { count: topic.count })}</small></li>`;

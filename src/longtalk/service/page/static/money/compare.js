@@ -5,7 +5,7 @@ import { t } from "../strings.js";
 import * as api from "../api.js";
 import { count, dollars } from "../format.js";
 import { Chart } from "./chart.js";
-import { choosePolicy, describe, keepsAll, namePolicy, readEarlier } from "./policies.js";
+import { choosePolicy, describe, isAmbiguous, keepsAll, namePolicy, readEarlier } from "./policies.js";
 import { app, useStore } from "../store.js";
 
 const policies = ["KeepAll()", "KeepLast(10)", "TokenBudget(8_000)", "Summarize(8_000)", "Economy()", "Memory()"];
@@ -84,14 +84,15 @@ function Comparison({ conversation, own, now, model, isOwn, runs }) {
   const turns = [...new Set(whole[0].calls.map((call) => call.turn))];
   const lines = whole.map((run) => ({ name: namePolicy(run.policy), values: addUp(run, turns, (call) => (priced ? call.cost : call.usage.input)) }));
   const label = t(priced ? "costSoFar" : "tokensSoFar");
-  const row = (each) => html`<li key=${each.policy} class=${each === best ? "best" : ""}><span>${namePolicy(each.policy)} ${isOwn && each === same ? html` <small class="chip">${t("yours")}</small>` : ""}${each === best ? html` <small class="chip">${t("recommended")}</small>` : ""}<small class="does">${describe(each.policy)} <code>${each.policy}</code></small></span>
+  const names = listed.map((each) => each.policy);
+  const row = (each) => html`<li key=${each.policy} class=${each === best ? "best" : ""}><span title=${each.policy}>${namePolicy(each.policy)} ${isAmbiguous(each.policy, names) ? html`<code>${each.policy}</code> ` : ""}${isOwn && each === same ? html` <small class="chip">${t("yours")}</small>` : ""}${each === best ? html` <small class="chip">${t("recommended")}</small>` : ""}<small class="does">${describe(each.policy)}</small></span>
       ${each.problem ? html`<span class="problem">${each.problem}</span><span /><span />` : html`<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width=${(100 * value(each)) / highest} height="4" /></svg>
         <span>${priced ? dollars(each.cost) + " · " : ""}${t("tokenCount", { count: count(each.usage.input) })}<small class="does">${each === base ? "" : say(each)}</small></span>
-        ${isOwn && each === same ? html`<span />` : html`<button aria-label=${t(isOwn ? "usePolicyOf" : "useBothOf", { policy: each.policy, model })} onClick=${() => choosePolicy(conversation, each.policy, isOwn ? "" : model)}>${t("usePolicy")}</button>`}`}</li>`;
+        ${isOwn && each === same ? html`<span />` : html`<button aria-label=${t(isOwn ? "usePolicyOf" : "useBothOf", { policy: namePolicy(each.policy), model })} onClick=${() => choosePolicy(conversation, each.policy, isOwn ? "" : model)}>${t("usePolicy")}</button>`}`}</li>`;
   return html`<h3>${model}</h3>${!isOwn && same && base !== same ? html`<p>${t("sameWithModel", { name: namePolicy(own), model, difference: say(same) })}</p>` : ""}
     <p><strong>${sentence}</strong> ${cheapest !== best && save(cheapest) > save(best) ? t("cheaperButLossy", { name: namePolicy(cheapest.policy), difference: say(cheapest), loses: describe(cheapest.policy) }) : ""}</p>
     ${whole.some((each) => each.cost === null) && html`<p class="quiet">${t("noPrices")}</p>`}
+    <ul class="policies">${[...listed].sort((a, b) => (b === best) - (a === best) || value(a) - value(b)).map(row)}</ul>
     <h3>${label}</h3>
-    <${Chart} lines=${lines} titles=${turns.map((_, i) => t("turnNumber", { number: i + 1 }))} label=${label} format=${priced ? dollars : (value) => (value === null ? "–" : count(value))} sums=${false} />
-    <ul class="policies">${[...listed].sort((a, b) => (b === best) - (a === best) || value(a) - value(b)).map(row)}</ul>`;
+    <${Chart} lines=${lines} titles=${turns.map((_, i) => t("turnNumber", { number: i + 1 }))} label=${label} format=${priced ? dollars : (value) => (value === null ? "–" : count(value))} sums=${false} />`;
 }

@@ -5,6 +5,7 @@ import { app } from "../store.js";
 
 const known = ["KeepAll", "KeepLast", "TokenBudget", "Summarize", "Economy", "Memory"];
 const kindOf = (policy) => policy.slice(0, policy.indexOf("("));
+const limitOf = (policy) => { const n = (policy.match(/\blimit=(\d[\d_]*)/) || [])[1]; return n ? Number(n.replace(/_/g, "")).toLocaleString() : ""; };
 const numberOf = (policy) => { const n = (policy.match(/\((\d[\d_]*)/) || [])[1]?.replace(/_/g, ""); return n ? Number(n).toLocaleString() : ""; };
 
 // Return what a policy does, or nothing for one that is not known here.
@@ -14,8 +15,15 @@ export const describe = (policy) => (known.includes(kindOf(policy)) ? t("does_" 
 export function namePolicy(policy) {
   const kind = kindOf(policy);
   if (!known.includes(kind)) return policy;
-  return t("name_" + kind, { n: numberOf(policy) }) + (kind === "Memory" && policy !== "Memory()" ? t("adjusted") : "");
+  const name = t("name_" + kind, { n: numberOf(policy) });
+  if (kind !== "Memory") return name;
+  const [limit, profile] = [limitOf(policy), policy.includes("profile=")];
+  const whole = limit ? t("name_MemoryLimit", { n: limit }) : name;
+  return profile ? t("withProfile", { name: whole }) : policy === "Memory()" || limit ? whole : whole + t("adjusted");
 }
+
+// Whether another policy of a list has the same name, so that only their code tells them apart.
+export const isAmbiguous = (policy, list) => list.some((each) => each !== policy && namePolicy(each) === namePolicy(policy)) && namePolicy(policy) !== policy;
 
 const read = (name, conversation) => sessionStorage.getItem(name + conversation) || "";
 const keep = (name, conversation, value) => (value ? sessionStorage.setItem(name + conversation, value) : sessionStorage.removeItem(name + conversation));
