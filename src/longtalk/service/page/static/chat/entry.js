@@ -77,7 +77,8 @@ export const Entry = memo(function Entry({ entry, talk, versions, compaction, br
       ${versions && html`<${Versions} names=${versions} current=${branch} onOpen=${(name) => talk.open(name)} />`}
       ${usage && html`<small>${t(cost === undefined ? "usage" : cost === null ? "usageUnpriced" : "usageCost", { input: formatCount(usage.input), output: formatCount(usage.output), cost: dollars(cost) })}</small>`}
       ${pinned && html`<small>${t("pinned")}</small>`}${excluded && html`<small>${t("excluded")}</small>`}
-      <span class="actions"><small title=${time(entry.at)}>${clock(entry.at)}</small>
+      <small class="clock" title=${time(entry.at)}>${clock(entry.at)}</small>
+      <span class="actions">
         ${entry.text && html`<button onClick=${() => navigator.clipboard?.writeText(entry.text)}>${t("copy")}</button>`}
         ${role === "user" && !isNote && html`<button disabled=${busy} onClick=${() => setDraft(entry.text)}>${t("edit")}</button>`}
         ${role === "assistant" && html`<button disabled=${busy} onClick=${() => talk.send({ regenerates: entry.turn })}>${t("regenerate")}</button>

@@ -4,26 +4,31 @@ import { t } from "../strings.js";
 import * as api from "../api.js";
 import { day } from "../format.js";
 import { readPlaces } from "../inspector/runs.js";
-import { findWords, listWords } from "../inspector/words.js";
+import { findWords, listTexts, listWords } from "../inspector/words.js";
 import { cutAround, linkTo } from "../list/list.js";
 import { readChoice, toRequest } from "../money/policies.js";
 
 const most = 100; // messages that a search finds
-const isSent = (run) => ["sent", "held", "recalled"].includes(run?.verdict);
+const isOut = (run) => run?.verdict === "left_out" && run.reason === "excluded"; // with its exchange
 
 // Return the messages that have half of the words of a line at least, one of those that were taken from it among them:
-// {hit, run}, with what the next request does with each; oldest first.
+// {hit, isOut, isSent, isShort}, by what the next request has of each; oldest first.
 async function findOld({ conversation, path, branch }, before, after) {
   const words = listWords(before);
   const gone = words.filter((word) => !findWords([word], after).length);
   if (!gone.length) return [];
   const message = localStorage.getItem("draft:" + conversation) || "…";
-  const [{ hits }, runs] = await Promise.all([api.get("/search", { q: before, conversation, limit: most }),
-    api.post(path + "/preview", { branch, message, ...toRequest(readChoice(conversation)) }).then((found) => found.manifest.runs, () => [])]);
+  const [{ hits }, { manifest: { runs }, requests }] = await Promise.all([api.get("/search", { q: before, conversation, limit: most }),
+    api.post(path + "/preview", { branch, message, ...toRequest(readChoice(conversation)) }).catch(() => ({ manifest: { runs: [] }, requests: [] }))]);
   const fitting = hits.filter(({ text }) => 2 * findWords(words, text).length >= words.length && findWords(gone, text).length);
   const here = await readPlaces(path, branch, fitting.map((hit) => hit.position));
-  return fitting.filter((hit) => here.get(hit.position)?.id === hit.entry).sort((a, b) => a.position - b.position)
-    .map((hit) => ({ hit, run: runs.find((run) => run.first <= hit.position && hit.position <= run.last) }));
+  // Outlines and summaries may repeat what a message says.
+  const repeated = requests.flatMap(({ body }) => listTexts(body || "")).filter(({ text, isHead }) => isHead && findWords(gone, text).length)
+    .map(({ text }) => text.trim().replace(/…$/, "")).filter((text) => text.length > 8);
+  return fitting.filter((hit) => here.get(hit.position)?.id === hit.entry).sort((a, b) => a.position - b.position).map((hit) => {
+    const run = runs.find(({ first, last }) => first <= hit.position && hit.position <= last);
+    return { hit, isOut: isOut(run), isSent: ["sent", "held", "recalled"].includes(run?.verdict), isShort: repeated.some((text) => hit.text.includes(text)) };
+  });
 }
 
 // `excluded` are the messages that are left out already.
@@ -44,15 +49,15 @@ export function OldMessages({ talk, before, after = "", excluded, opened = false
     await talk.change(async () => { for (const hit of hits) await call(`${talk.path}/exclusions/${encodeURIComponent(hit.entry)}`, { branch: talk.branch }); });
     setBusy(false);
   };
-  const left = (found || []).filter(({ hit }) => !excluded.includes(hit.entry));
-  const sent = left.filter(({ run }) => isSent(run)).length;
+  const left = (found || []).filter(({ hit, isOut }) => !isOut && !excluded.includes(hit.entry));
+  const sent = left.filter(({ isSent, isShort }) => isSent || isShort).length;
   const head = !found ? t("loading") : !found.length ? t("oldNone") : !left.length ? t("oldAllOut") : t(left.length === 1 ? "oldOne" : "oldCount", { count: left.length });
   return html`<div class="card-note old"><p role="status">${problem || html`<b>${head}</b> ${left.length ? t(sent ? "oldSent" : "oldNotSent", { sent }) : ""}`}</p>
-    ${found?.length > 0 && html`<ul class="lines">${found.map(({ hit, run }) => {
-      const isOut = excluded.includes(hit.entry);
+    ${found?.length > 0 && html`<ul class="lines">${found.map(({ hit, isOut, isSent, isShort }) => {
+      const isMarked = excluded.includes(hit.entry);
       return html`<li key=${hit.entry} class="row"><span class="grow"><a href=${linkTo(talk.conversation, hit.entry, talk.branch, hit.position)}>${cutAround(hit.text, before, 150)}</a>
-          <small>${day(hit.at)} · ${isOut ? t("excluded") : t(isSent(run) ? "oldIsSent" : "oldIsNotSent")}</small></span>
-        <button disabled=${busy} aria-label=${`${t(isOut ? "include" : "exclude")}: ${cutAround(hit.text, before, 60)}`} onClick=${() => mark(isOut ? api.remove : api.put, [hit])}>${t(isOut ? "includeShort" : "excludeShort")}</button></li>`;
+          <small>${day(hit.at)} · ${t(isMarked ? "excluded" : isOut ? "oldOutToo" : isSent ? "oldIsSent" : isShort ? "oldIsShort" : "oldIsNotSent")}</small></span>
+        ${(isMarked || !isOut) && html`<button disabled=${busy} aria-label=${`${t(isMarked ? "include" : "exclude")}: ${cutAround(hit.text, before, 60)}`} onClick=${() => mark(isMarked ? api.remove : api.put, [hit])}>${t(isMarked ? "includeShort" : "excludeShort")}</button>`}</li>`;
     })}</ul>`}
     ${left.length > 1 && html`<p><button class="primary" disabled=${busy} onClick=${() => mark(api.put, left.map(({ hit }) => hit))}>${t("oldLeaveAll", { count: left.length })}</button></p>`}</div>`;
 }
