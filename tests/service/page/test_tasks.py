@@ -140,6 +140,7 @@ def test_a_policy_that_was_used_earlier_stays_in_the_picker(serve: Serve, visit:
         one.say(f"Question {i}?")
         expect(answers(one.page).nth(i)).to_contain_text(f"Answer {i}.")
     policy_button(one.page).click()
+    assert find_problems(one.page) == []
     one.page.get_by_role("button", name="Last 3 exchanges used earlier").click()
     expect(policy_button(one.page)).to_contain_text("Last 3 exchanges")
 
