@@ -38,7 +38,17 @@ ASKS = says("My WORD.", fields=ALL_FIELDS, calls=[("c1", "pay", {"x": "WORD"})])
 RECALLS = says(None, fields=ALL_FIELDS, calls=[("c1", "recall", {"query": "WORD"})])
 PAY = {"name": "pay", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}
 FUNCTIONS = [{"type": "function", **PAY}, {"type": "custom", "name": "patch"}]
-RESPONSES: list[tuple[dict[str, Any], list[Step]]] = [({"tools": FUNCTIONS}, [CALLS]), ({}, [FAILS]), ({}, [CUT])]
+LONG = [{"role": role, "content": "word " * 600} for _ in range(2) for role in ("user", "assistant")]
+COMPACTS = {
+    "input": [*LONG, {"role": "user", "content": "Go on."}],
+    "context_management": [{"type": "compaction", "compact_threshold": 1_100}],
+}
+RESPONSES: list[tuple[dict[str, Any], list[Step]]] = [
+    ({"tools": FUNCTIONS}, [CALLS]),
+    (COMPACTS, [CUT]),
+    ({}, [FAILS]),
+    ({}, [CUT]),
+]
 MEMORY = {"policy": "Memory(limit=0, recent=0, recall=500)", "tools": [PAY]}
 TURNS: list[tuple[dict[str, Any], list[Step]]] = [(MEMORY, [RECALLS, says("A WORD.")]), ({}, [FAILS])]
 PLAYS: dict[tuple[str, str], list[tuple[dict[str, Any], list[Step]]]] = {
@@ -72,10 +82,15 @@ class Model(AsyncScripted):
         self.go.set()
 
     async def send(self, body: bytes) -> bytes:
-        return WAITS.body
+        """Return a summary of what was said."""
+        return WAITS.body.replace(b"WORD", self._list_words(body))
+
+    @staticmethod
+    def _list_words(body: bytes) -> bytes:
+        return " ".join(word for word in (ADA, BOB) if word.encode() in body).encode()
 
     async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
-        words = " ".join(word for word in (ADA, BOB) if word.encode() in body).encode()
+        words = self._list_words(body)
         for data in self._take_step(body).events if BOB.encode() in body else WAITS.events:
             if isinstance(data, BaseException):
                 raise data

@@ -119,6 +119,16 @@ def read_page(store: Store, owner: str, conversation: str, query: PageQuery) -> 
     return _make_page(place_items(listed, conversation), query)
 
 
+def read_items_until(store: Store, owner: str, conversation: str, branch: str, turn: str) -> tuple[list[Item], int]:
+    """Return the items of a branch to the end of a turn, with ids as in the conversation, and of how many entries."""
+    items: list[Item] = []
+    for each in _read_turns(store, owner, conversation, newest_first=False, branch=branch):
+        items += each.to_items()
+        if each.entries[0].turn == turn:
+            return items, each.start + len(each.entries)
+    return items, 0
+
+
 def find_item(store: Store, owner: str, conversation: str, name: str, *, encrypted: bool = False) -> FoundItem:
     """Return an item of a conversation.
 

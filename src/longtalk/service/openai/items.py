@@ -185,12 +185,16 @@ def to_input_item(entry: Entry, calls: Mapping[str, CallForm] = MappingProxyType
         if form is not None and form.is_custom:
             value["type"] = "custom_tool_call_output"
         return {**value, "id": make_entry_item_id("fco", entry.id), "status": "completed"}
-    content = value.get("content")
-    if isinstance(content, str):
-        value["content"] = [{"type": "input_text", "text": content}]
-    elif isinstance(content, list):
-        value["content"] = [_complete_part(part) for part in content]
+    if "content" in value:
+        value["content"] = complete_content(value["content"])
     return {**value, "type": "message", "id": make_entry_item_id("msg", entry.id), "status": "completed"}
+
+
+def complete_content(content: Any) -> Any:
+    """Return the content of a message of a client as a list of parts, with the fields that a part always has."""
+    if isinstance(content, str):
+        return [{"type": "input_text", "text": content}]
+    return [_complete_part(part) for part in content] if isinstance(content, list) else content
 
 
 def _complete_part(part: Any) -> Any:

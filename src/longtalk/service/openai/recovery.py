@@ -47,11 +47,24 @@ class ParkedResponse(msgspec.Struct, frozen=True):
     after: str | None
     branch: str
     is_new: bool
+    known: int = 0
+    history: int = 0
 
 
 def park(owner: str, target: Target, body: bytes) -> bytes:
     """Return what is stored of a background response while it runs."""
-    return msgspec.json.encode(ParkedResponse(owner, str(target.id), body, target.after, target.branch, target.is_new))
+    return msgspec.json.encode(
+        ParkedResponse(
+            owner,
+            str(target.id),
+            body,
+            target.after,
+            target.branch,
+            target.is_new,
+            target.known,
+            target.history,
+        )
+    )
 
 
 async def recover_all(service: Service) -> None:
@@ -121,7 +134,15 @@ async def _take_over(service: Service, parked: ParkedResponse) -> None:
     if id_ is None:
         await service.runs.forget_parked(name)
         return
-    target = Target(id_, True, parked.after, parked.branch, is_new=parked.is_new)
+    target = Target(
+        id_,
+        True,
+        parked.after,
+        parked.branch,
+        is_new=parked.is_new,
+        known=parked.known,
+        history=parked.history,
+    )
 
     async def play(run: Run) -> Any:
         stored = await find_response(service.store, parked.owner, target.id)

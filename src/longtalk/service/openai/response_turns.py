@@ -20,6 +20,7 @@ from longtalk.service.openai.create_response import CreateResponse
 from longtalk.service.openai.item_pages import find_items, find_items_of
 from longtalk.service.openai.item_references import is_reference, replace_references
 from longtalk.service.openai.items import Item, place_items, to_output_items
+from longtalk.service.openai.known_input import KnownInput, find_known_input
 from longtalk.service.openai.response_events import ResponseEvents
 from longtalk.service.openai.response_object import find_status, find_usage, make_response
 from longtalk.service.openai.stored_responses import HISTORY, find_response
@@ -43,6 +44,10 @@ class Target(msgspec.Struct, frozen=True):
     """What was said before, for a response that is not stored."""
     is_new: bool = False
     """Whether nothing was said before."""
+    known: int = 0
+    """How many items of the input are what the response that this one follows ends with, and are not added again."""
+    history: int = 0
+    """How many entries these are."""
 
 
 async def find_target(service: Service, caller: Caller, given: CreateResponse, seed: str = "") -> Target:
@@ -70,7 +75,29 @@ async def find_target(service: Service, caller: Caller, given: CreateResponse, s
         if given.is_stored:
             return Target(ResponseId(conversation, key), True)
         return Target(new_chain_id(key), False, state=await read_state(store, owner, conversation, "main"))
-    return Target(new_chain_id(key, seed), given.is_stored, is_new=True)
+    return await _find_known(service, caller, given, key) or Target(
+        new_chain_id(key, seed), given.is_stored, is_new=True
+    )
+
+
+async def _find_known(service: Service, caller: Caller, given: CreateResponse, key: str) -> Target | None:
+    """Return where a response is made whose input begins with what a chain has already."""
+    raw = bytes(given.input)
+    if not given.is_stored or raw[:1] != b"[" or b'"id"' not in raw:
+        return None
+    items, store, owner = given.read_input(), service.store, caller.owner
+    raw_items = json_bytes.items(raw)
+    found: KnownInput | None = await call_store(store, lambda: find_known_input(store, owner, raw_items))
+    if found is None or len(items) == found.items or await find_response(store, owner, found.response) is None:
+        return None
+    return Target(
+        ResponseId(found.response.conversation, key),
+        True,
+        found.keyed.turn.id,
+        found.keyed.branch,
+        known=found.items,
+        history=found.entries,
+    )
 
 
 def previous_not_found(name: str) -> ApiError:
@@ -98,7 +125,7 @@ async def make_order(
     model = msgspec.structs.replace(model, policy=given.choose_policy(model.policy, model.provider))
     items = given.read_input()
     count = len(items)
-    messages, state = await _split_compaction(service, caller, items, target)
+    messages, state = await _split_compaction(service, caller, items[target.known :], target)
     messages = await _resolve_references(service, caller, messages, target, state)
     if not (messages or state or allow_empty) and target.is_new:
         raise ApiError(400, "`input` is empty: send text or items.", param="input", code="invalid_value")
@@ -120,7 +147,7 @@ async def make_order(
         key=target.id.key,
     )
     response = {**given.to_echo(), "model": model.name}
-    if target.is_stored and (earlier := count_history(order)):
+    if target.is_stored and (earlier := target.history + count_history(order)):
         response[HISTORY] = earlier
     if given.compacts:
         response[COMPACTS] = True

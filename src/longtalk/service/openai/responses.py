@@ -22,7 +22,7 @@ from longtalk.service.openai.item_pages import paginate, read_include, read_page
 from longtalk.service.openai.items import Item
 from longtalk.service.openai.obfuscation import pad_stream
 from longtalk.service.openai.recovery import cancel_dead, park, read_interrupted, recover
-from longtalk.service.openai.response_turns import find_target, start_run
+from longtalk.service.openai.response_turns import Target, find_target, start_run
 from longtalk.service.openai.stored_responses import StoredResponse, find_response
 from longtalk.service.run import Run, RunName
 from longtalk.service.service import Service
@@ -46,6 +46,9 @@ async def create(service: Service, caller: Caller, request: Request) -> Response
     mark_delivered = partial(idempotency.mark_delivered, claim, request)
     if not claim.is_new:
         found = parse_response_id(claim.response)
+        if found and target.known and found.conversation != target.id.conversation:
+            # When the request was made first, its input was stored.
+            target = Target(found, True, is_new=True)
         target = msgspec.structs.replace(target, id=found) if found else target
     name, repeats = RunName(caller.owner, str(target.id)), bool(key) and not target.is_stored
     if repeats and not claim.is_new and await has_answer(service.runs, name, _is_answer):
