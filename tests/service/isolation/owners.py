@@ -41,13 +41,13 @@ UNKNOWN = {
 class Owners:
     """A service on which Ada has a conversation. All tests share it, because Bob must not change anything of hers."""
 
-    def __init__(self, http: httpx2.Client, provider: AsyncScripted) -> None:
+    def __init__(self, http: httpx2.Client, provider: AsyncScripted, **others: AsyncScripted) -> None:
         storage = InMemoryStorage()
         keys = AccessKeys(storage)
         self.ada, own = keys.add("laptop of ada", "ada")
         self.bob = keys.add("bob", "bob")[0]
         self.app = keys.add("app", "", act_as=True)[0]
-        app = create_app(Settings(), store=InMemory(), storage=storage, providers={"m": provider})
+        app = create_app(Settings(), store=InMemory(), storage=storage, providers={"m": provider, **others})
         self.served = Served(app)
         self.store = self.served.service.store
         self.http = http

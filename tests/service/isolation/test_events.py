@@ -22,6 +22,7 @@ from longtalk.errors import Overloaded
 from longtalk.service.app import SOCKETS
 from longtalk.service.openai.event_types import Delta, EventType
 from longtalk.testing import AsyncScripted, Step, says
+from longtalk.wires import HTTP_WIRES
 from tests.service.isolation.owners import API, DOCUMENT, ROUTES, TALK, UNKNOWN, Owners, fill, fill_body, hide, request
 from tests.service.isolation.test_routes import list_fields
 
@@ -32,6 +33,7 @@ CITED = {"type": "url_citation", "url_citation": PAGE}
 ALL_FIELDS = {"reasoning_content": "WORD?", "refusal": "No WORD."}
 WAITS = says("WAIT for WORD. Go.", pieces=2)
 FAILS = Step(b"", (says("The WORD.").events[0], says("The WORD.").events[1], Overloaded("Too busy.")))
+THINKS = says("The WORD.", fields={"thinking": ["WORD?"]}, wire="anthropic")
 CUT = says("The WORD", finish="length", fields={"annotations": [CITED]})
 CALLS = says("My WORD.", fields=ALL_FIELDS, calls=[("c1", "pay", {"x": "WORD"}), ("c2", "patch", {"input": "WORD"})])
 ASKS = says("My WORD.", fields=ALL_FIELDS, calls=[("c1", "pay", {"x": "WORD"})])
@@ -39,13 +41,14 @@ RECALLS = says(None, fields=ALL_FIELDS, calls=[("c1", "recall", {"query": "WORD"
 PAY = {"name": "pay", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}
 FUNCTIONS = [{"type": "function", **PAY}, {"type": "custom", "name": "patch"}]
 LONG = [{"role": role, "content": "word " * 600} for _ in range(2) for role in ("user", "assistant")]
-COMPACTS = {
+COMPACTS: dict[str, Any] = {
     "input": [*LONG, {"role": "user", "content": "Go on."}],
     "context_management": [{"type": "compaction", "compact_threshold": 1_100}],
 }
 RESPONSES: list[tuple[dict[str, Any], list[Step]]] = [
     ({"tools": FUNCTIONS}, [CALLS]),
     (COMPACTS, [CUT]),
+    ({"model": "thinks"}, []),
     ({}, [FAILS]),
     ({}, [CUT]),
 ]
@@ -83,20 +86,32 @@ class Model(AsyncScripted):
 
     async def send(self, body: bytes) -> bytes:
         """Return a summary of what was said."""
-        return WAITS.body.replace(b"WORD", self._list_words(body))
-
-    @staticmethod
-    def _list_words(body: bytes) -> bytes:
-        return " ".join(word for word in (ADA, BOB) if word.encode() in body).encode()
+        return WAITS.body.replace(b"WORD", list_words(body))
 
     async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
-        words = self._list_words(body)
+        words = list_words(body)
         for data in self._take_step(body).events if BOB.encode() in body else WAITS.events:
             if isinstance(data, BaseException):
                 raise data
             yield data.replace(b"WORD", words)
             if b"WAIT" in data:
                 await anyio.to_thread.run_sync(self.go.wait, abandon_on_cancel=True)
+
+
+class Thinker(AsyncScripted):
+    """A model that thinks before each answer, and says the words of those whose messages it reads."""
+
+    def __init__(self) -> None:
+        super().__init__(wire=HTTP_WIRES["anthropic"])
+
+    async def stream(self, body: bytes) -> AsyncGenerator[bytes, None]:
+        for data in THINKS.events:
+            assert isinstance(data, bytes)
+            yield data.replace(b"WORD", list_words(body))
+
+
+def list_words(body: bytes) -> bytes:
+    return " ".join(word for word in (ADA, BOB) if word.encode() in body).encode()
 
 
 class Streams:
@@ -204,7 +219,7 @@ def list_types(events: list[str]) -> set[str]:
 def streams() -> Iterator[Streams]:
     with httpx2.Client(timeout=30) as http:
         model = Model()
-        found = Streams(Owners(http, model), model)
+        found = Streams(Owners(http, model, thinks=Thinker()), model)
         found.play()
         yield found
         found.owners.served.stop()
