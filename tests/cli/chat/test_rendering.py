@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from longtalk.cli.chat import rendering
-from longtalk.cli.chat.rendering import _PARSER, AnswerMarkdown, AnswerView, split_blocks
+from longtalk.cli.chat.rendering import _PARSER, AnswerMarkdown, AnswerView, cut_code, render_markdown, split_blocks
 from longtalk.cli.output import LineEnds
 
 KINDS = """\
@@ -87,6 +87,26 @@ def test_line_ends_are_joined_wherever_a_text_is_split(text: str, sizes: list[in
         made += ends.add(piece)
         rest, number = rest[len(piece) :], number + 1
     assert made + ends.end() == text.replace("\r\n", "\n")
+
+
+@given(st.integers(0, 30), st.integers(1, 12), st.sampled_from(["```", "~~~py", "  ````text"]), st.booleans())
+def test_of_a_long_code_block_only_the_lines_that_are_seen_are_rendered(
+    length: int, room: int, fence: str, is_closed: bool
+) -> None:
+    lines = [f"line {number} " + "x" * (number % 7) * 20 for number in range(length)]
+    end = [fence.strip().removesuffix("py").removesuffix("text"), ""] if is_closed else [""]
+    text = "\n".join([fence, *lines, *end])
+    cut = cut_code(text, room + 2)
+    console = Console(file=io.StringIO(), width=60, force_terminal=True)
+    rendered = [render_markdown(console, each) for each in (text, cut)]
+    whole, seen = (["".join(part.text for part in line) for line in lines] for lines in rendered)
+    assert seen[-room:] == whole[-room:]
+    assert len(cut.splitlines()) <= max(room + 4, 4)
+
+
+def test_what_follows_a_code_block_is_not_rendered_as_code() -> None:
+    text = "```\na\n```\n" + "b\n" * 20
+    assert cut_code(text, 5) == text
 
 
 def test_a_long_block_is_parsed_seldom_and_drawn_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ drawn again and again, at the bottom of the terminal.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterable
@@ -34,6 +35,9 @@ _PAUSE = 10
 """How many times as long as the last drawing took to wait before the next one."""
 _LONG = 4_000
 """The number of characters from which on a block is not parsed with every line."""
+_FENCE = re.compile(r" {0,3}(?:`{3,}|~{3,})[^\n]*\n")
+"""The first line of a code block."""
+_FENCE_END = re.compile(r"^ {0,3}(?:`{3,}|~{3,})[ \t]*$", re.MULTILINE)
 _BAR = 24
 
 
@@ -115,6 +119,25 @@ def split_blocks(text: str) -> tuple[list[str], str]:
     blocks = ["\n".join(lines[start:stop]) for start, stop in pairwise(bounds)]
     done = sum(len(line) + 1 for line in lines[: starts[-1]])
     return blocks, text[done:]
+
+
+def cut_code(text: str, most: int) -> str:
+    """Return a code block that still grows with only its first line and its last ones, if it has more than `most`.
+
+    Other text is returned whole. Each line takes at least one on the terminal, so what is left out would not be seen.
+    """
+    fence = _FENCE.match(text)
+    if fence is None:
+        return text
+    start = len(text)
+    for _ in range(most):
+        start = text.rfind("\n", fence.end(), start)
+        if start < 0:
+            return text
+    if _FENCE_END.search(text, fence.end(), start):
+        # What is left may be another block.
+        return text
+    return fence[0] + text[start + 1 :]
 
 
 class AnswerView:
@@ -200,7 +223,8 @@ class AnswerView:
         """Yield what may still change: the last lines of the block that grows, or a spinner with a clock."""
         pending, room = self._pending, max(1, console.height - 2)
         if pending.strip():
-            lines = render_markdown(console, pending)
+            # The closing fence may have arrived: it takes a line, and may be followed by an incomplete one.
+            lines = render_markdown(console, cut_code(pending, room + 2))
             if self._has_printed:
                 lines.insert(0, [])
             yield from join_lines(lines[-room:])
