@@ -613,6 +613,20 @@ def test_the_brief_of_a_state_is_shown(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("", "This conversation has no brief.\n")
 
 
+def test_on_a_terminal_no_line_of_a_text_begins_without_its_indentation(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    where = str(tmp_path / "talks.db")
+    held = store_at(where)
+    talk(held, "long", ("How? " * 30, "    x = 1  # " + "code " * 20))
+    held.close()
+    person = Terminal(["show", "--store", where], environment | {"COLUMNS": "60"})
+    shown = [line for line in person.rest().replace("\r", "").split("\n") if line and not line.startswith("20")]
+    person.close()
+    assert all(line.startswith("    ") and len(line) <= 60 for line in shown)
+    assert "".join(shown).count("How?") == 30
+
+
 # topics
 
 

@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from longtalk import Conversation
-from longtalk.cli.tables import Column, cut, fit_table, measure
+from longtalk.cli.tables import Column, cut, fit_table, measure, wrap_line
 from longtalk.models.call_cost import Prices
 from longtalk.providers.base import Capabilities
 from longtalk.testing import Scripted, says
@@ -142,3 +144,16 @@ def test_a_pipe_gets_the_header_on_request(
     plain = longtalk(*command, "--store", filled, environment=environment).stdout.splitlines()
     headed = longtalk(*command, "--store", filled, "--header", environment=environment).stdout.splitlines()
     assert headed == [names, *plain]
+
+
+@given(st.text("ab ,你🎻\u0301", max_size=60), st.integers(1, 20))
+def test_a_wrapped_line_fits_and_loses_nothing_but_spaces(text: str, width: int) -> None:
+    parts = wrap_line(text, width)
+    assert all(measure(part) <= max(width, 2) for part in parts)
+    assert "".join(parts).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_line_is_wrapped_between_words() -> None:
+    assert wrap_line("one two three", 8) == ["one two", "three"]
+    assert wrap_line("onetwothree", 8) == ["onetwoth", "ree"]
+    assert wrap_line("        x = 1", 9) == ["        x", "= 1"]

@@ -15,7 +15,7 @@ from longtalk.archive.history import parse_terms
 from longtalk.cli.filters import Filter
 from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_text
 from longtalk.cli.store import find_conversation, open_archive
-from longtalk.cli.tables import Column, cut, print_table
+from longtalk.cli.tables import Column, cut, measure, print_table
 from longtalk.stores.base import MAIN, SearchHit
 
 _COLUMNS = tuple(map(Column, ("conversation", "entry", "role", "time", "text")))
@@ -67,7 +67,12 @@ def print_hits(found: Sequence[SearchHit], words: Sequence[str]) -> None:
     room = max(20, shutil.get_terminal_size().columns)
     # On a narrow terminal, the match is near the beginning of the line, so that it is not cut off.
     before = min(BEFORE, room // 4) if sys.stdout.isatty() else BEFORE
-    texts = [excerpt(hit.text, pattern, before) for hit in found]
+    texts = [
+        whole
+        if sys.stdout.isatty() and measure(whole := " ".join(hit.text.split())) <= room - 4
+        else excerpt(hit.text, pattern, before)
+        for hit in found
+    ]
     branches = [() if hit.branch == MAIN else (f"branch {hit.branch}",) for hit in found]
     if not sys.stdout.isatty():
         print_table(_COLUMNS, ((*head, text, *rest) for head, text, rest in zip(heads, texts, branches, strict=True)))

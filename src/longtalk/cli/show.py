@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,9 +12,9 @@ import msgspec
 from longtalk.archive.history import HistoryEntry, to_history
 from longtalk.cli import files
 from longtalk.cli.answers import extract_code
-from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_text
+from longtalk.cli.output import escape, escape_line, format_time, print_json, print_note, print_text
 from longtalk.cli.store import choose_branch, find_or_latest, open_archive
-from longtalk.cli.tables import Column, print_table
+from longtalk.cli.tables import Column, print_table, wrap_line
 from longtalk.errors import InputError
 from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.record import BriefRecord, read_brief_record, read_brief_record_at
@@ -135,7 +137,12 @@ def print_history(entries: Sequence[HistoryEntry]) -> None:
 
 
 def _print_indented(text: str) -> None:
-    print_text("\n".join(f"    {line}".rstrip(" ") for line in text.strip("\r\n").split("\n")))
+    lines = text.strip("\r\n").split("\n")
+    if sys.stdout.isatty():
+        # The terminal would begin the rest of a long line without the indentation, and break words.
+        room = max(20, shutil.get_terminal_size().columns - 4)
+        lines = [part for line in lines for part in wrap_line(escape(line.removesuffix("\r").expandtabs()), room)]
+    print_text("\n".join(f"    {line}".rstrip(" ") for line in lines))
 
 
 def describe_line(line: Line) -> dict[str, Any]:

@@ -87,6 +87,26 @@ def cut(text: str, width: int) -> str:
     return f"{text[:end]}…"
 
 
+def wrap_line(line: str, width: int) -> list[str]:
+    """Return a line in parts that are at most `width` terminal cells wide, broken between words where possible."""
+    parts = []
+    while measure(line) > width:
+        used = end = 0
+        while used + _measure_character(line[end]) <= width:
+            used += _measure_character(line[end])
+            end += 1
+        # A character of two cells is wider than one cell.
+        end = max(end, 1)
+        space = line.rfind(" ", 0, end + 1)
+        if space > 0 and line[:space].strip():
+            parts.append(line[:space])
+            line = line[space + 1 :]
+        else:
+            parts.append(line[:end])
+            line = line[end:]
+    return [*parts, line]
+
+
 def _measure_character(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
