@@ -81,6 +81,19 @@ def test_a_mistyped_id_is_suggested(filled: str) -> None:
     assert "Did you mean" not in str(run("show", "zzz", "--store", filled).exception)
 
 
+def test_new_lines_of_a_brief_are_not_taken_from_the_summary(tmp_path: Path) -> None:
+    path = str(tmp_path / "talks.db")
+    held = store_at(path)
+    talk = Conversation("bows", model=Scripted(*[says("Lightly.")] * 2), store=held, policy=Memory())
+    talk.send("How?")
+    talk.brief.add("facts", "Ada plays the violin.")
+    talk.send("And then?")
+    held.close()
+    shown = dict(line.split(maxsplit=1) for line in run("context", "--store", path).stdout.splitlines()[:8])
+    assert shown["summary"] == "0"
+    assert int(shown["brief"]) > 0
+
+
 def test_the_context_has_the_request_and_each_run_of_entries(filled: str) -> None:
     (found,) = objects("context", "--store", filled)
     assert found["total"] > 0

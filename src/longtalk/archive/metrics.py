@@ -36,7 +36,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     summary: int = 0
     """The number of tokens of the summary at the start of the request; with `Memory`, of the brief and outlines."""
     brief: int = 0
-    """The number of tokens of the brief; `summary` includes them."""
+    """The number of tokens of the brief; `summary` includes them, except lines that are newer than the epoch."""
     outline: int = 0
     """The number of tokens of the outlines; `summary` includes them."""
     recall: int = 0

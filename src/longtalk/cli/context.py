@@ -77,7 +77,8 @@ def _print_parts(sent: Metrics, window: int | None, system: str | None) -> None:
         if system
         else _format(0),
         "history": _format(sent.history),
-        "summary": _format(sent.summary - sent.brief - sent.outline),
+        # Lines that came into the brief after the head was written are not in the summary.
+        "summary": _format(max(0, sent.summary - sent.brief - sent.outline)),
         "brief": _format(sent.brief),
         "outlines": _format(sent.outline),
         "recalled": _format(sent.recall) + (f" ({sent.recall_why})" if sent.recall_why else ""),
