@@ -73,7 +73,7 @@ def set_value(name: str, value: str, *, as_json: bool) -> None:
         parse_policy(value)
     if name == "model":
         raise InputError("The setting is called 'default_model': longtalk config set default_model MODEL")
-    if name == "default_model" and value and value not in load_settings().models:
+    if name == "default_model" and value and (":" in value or value not in load_settings().models):
         value = _complete_model(value)
     path = set_setting(name, value)
     result = {**_describe_setting(name, None), "file": str(path)} if as_json else {}
