@@ -1,5 +1,5 @@
 // One entry of a conversation, with what can be done with it.
-import { html, memo, useState } from "../ui.js";
+import { html, memo, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { clock, count as formatCount, dollars, longDay, nameReason, time } from "../format.js";
@@ -8,8 +8,20 @@ import { renderBlocks } from "../markdown.js";
 export function Markdown({ text }) {
   const blocks = renderBlocks(text);
   if (blocks.length === 1) return html`<div class="markdown" dangerouslySetInnerHTML=${{ __html: blocks[0] }} />`;
-  return html`<div class="markdown long">${blocks.map((made, i) => html`<${Block} key=${i} made=${made} />`)}</div>`;
+  return html`<${LongMarkdown} key=${text} blocks=${blocks} />`;
 }
+
+// A long text, drawn from its end: some blocks in each frame, so that the page answers meanwhile.
+function LongMarkdown({ blocks }) {
+  const [drawn, setDrawn] = useState(step);
+  useEffect(() => {
+    const frame = drawn < blocks.length && requestAnimationFrame(() => setDrawn(drawn + step));
+    return () => cancelAnimationFrame(frame);
+  }, [drawn]);
+  return html`<div class="markdown long">${blocks.map((made, i) => html`<${Block} key=${i} made=${i >= blocks.length - drawn ? made : ""} />`)}</div>`;
+}
+
+const step = 4;
 
 export const Block = memo(({ made }) => html`<div class="block" dangerouslySetInnerHTML=${{ __html: made }} />`);
 
