@@ -53,8 +53,13 @@ def recall_from_owner(
     if app_lines.KIND in [record.kind for record in before.records]:
         add_fallen_lines(index, before, [each.record for each in store.records(*names, app_lines.KIND)])
     found = render(index)
-    own = tuple(position for position in found.positions if position >= FIRST_OTHER)
-    return msgspec.structs.replace(found, positions=own, is_foreign=len(own) < len(found.positions))
+    own = [pair for pair in zip(found.positions, found.sizes, strict=True) if pair[0] >= FIRST_OTHER]
+    return msgspec.structs.replace(
+        found,
+        positions=tuple(position for position, _ in own),
+        sizes=tuple(size for _, size in own),
+        is_foreign=len(own) < len(found.positions),
+    )
 
 
 def _choose_conversations(store: Store, owner: str, own: str, words: list[str]) -> list[Part]:

@@ -21,13 +21,14 @@ import msgspec
 from longtalk._util.lookalikes import neutralize, neutralize_json
 from longtalk.context.costs import Meter
 from longtalk.context.epochs import Epoch, TurnSuffix, is_checked, map_kept_suffixes, merge_runs
+from longtalk.memory.cards.capture import TOOL_NAME
 from longtalk.memory.profile.lines import PROFILE_TAG, read_turn_profile
 from longtalk.memory.recall.config import Recalled
 from longtalk.memory.summary import TAG
 from longtalk.transcript.lookalikes import NEUTRALIZED
 from longtalk.transcript.manifest import MIDDLE, Run, Verdict
 from longtalk.transcript.transcript import Entry, Transcript
-from longtalk.wires.convert import CallIdMap, convert_entry
+from longtalk.wires.convert import CallIdMap, convert_entry, write_without_cards
 from longtalk.wires.entries import digest_tool_calls, shorten_entry, view_entry
 from longtalk.wires.neutral import LONGTALK
 from longtalk.wires.protocol import Handle, Preamble, Quirks, Wire
@@ -299,7 +300,7 @@ def _mark_held(transcript: Transcript, runs: Sequence[Run], held: int) -> Iterat
 
 def _mark_recalled(runs: Sequence[Run], recalled: Recalled) -> Iterator[Run]:
     """Yield the runs, with recalled entries in runs of their own."""
-    each = recalled.tokens // max(1, len(recalled.positions))
+    sizes = dict(zip(recalled.positions, recalled.sizes, strict=True))
     for run in runs:
         inside = [position for position in recalled.positions if run.first <= position <= run.last and run.is_gone]
         size = run.last + 1 - run.first
@@ -309,11 +310,13 @@ def _mark_recalled(runs: Sequence[Run], recalled: Recalled) -> Iterator[Run]:
                 tokens = run.tokens * (position - first) // size
                 yield msgspec.structs.replace(run, first=first, last=position - 1, tokens=tokens)
             if position <= run.last:
-                yield Run(position, position, "recalled", "fits the message", tokens=each)
+                yield Run(position, position, "recalled", "fits the message", tokens=sizes[position])
             first = position + 1
 
 
 def _shorten(entry: Entry, keep: int) -> Entry:
+    if entry.role == "assistant":
+        return write_without_cards(entry, TOOL_NAME)
     return shorten_entry(entry, keep) if entry.role == "tool" or entry.kind == "event" else entry
 
 

@@ -20,7 +20,7 @@ from longtalk.errors import InputError
 from longtalk.memory.summary import OldEntry, Summary
 from longtalk.policies.base import Policy, fingerprint_policy
 from longtalk.tokens import Counter, count_message
-from longtalk.transcript.manifest import EXCLUDED, Run
+from longtalk.transcript.manifest import CARD, EXCLUDED, Run
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.ranges import SpanSet, merge_spans
 from longtalk.transcript.standing import read_record
@@ -246,7 +246,8 @@ def _is_whole(epoch: Epoch, transcript: Transcript) -> bool:
 
 
 def _is_cut(run: Run, role: str) -> bool:
-    return run.verdict == "sent" and run.keep > 0 and run.first == run.last and role in ("tool", "event")
+    roles = ("assistant",) if run.reason == CARD else ("tool", "event")
+    return run.verdict == "sent" and run.keep > 0 and run.first == run.last and role in roles
 
 
 def begin_epoch(

@@ -46,6 +46,7 @@ from longtalk.memory.summary import SummaryRequest
 from longtalk.notices import Notice
 from longtalk.policies.base import BriefKeeper, Compactor, Policy, Size, Trigger, read_rules
 from longtalk.policies.limits import OverTokens
+from longtalk.policies.stale_cards import leave_out_stale_cards
 from longtalk.policies.token_budget import make_limit_compactor
 from longtalk.policies.view import View
 from longtalk.transcript.manifest import EXCLUDED
@@ -114,23 +115,22 @@ def make_plan(
     if present is None:
         present = find_epoch(transcript, rules.fingerprint)
     pins = list_pinned_positions(transcript)
-    epoch = _follow_exclusions(transcript, present, terms, pins)
+    epoch = _follow_exclusions(transcript, present, terms, pins, keeper)
     compactors = list_compactors(rules, terms, settled=settled)
     if forced:
         compactors = _make_due(compactors)
     estimate = RequestEstimate(transcript, epoch, terms)
     fired = _find_fired(compactors, estimate)
-    stale = None
+    stale = False
     if keeper is not None:
         beside = [suffix.data for suffix in list_kept_suffixes(transcript, epoch.current)]
         leaves_out = any(run.is_gone and run.reason != EXCLUDED for run in epoch.runs)
-        if keeper.needs_new_head(epoch.summary, transcript, terms.counter, beside, leaves_out=leaves_out):
-            stale = keeper
-    if fired is None and stale is None and has_all_pins(epoch, pins) and find_stand_in(transcript, epoch) is None:
+        stale = keeper.needs_new_head(epoch.summary, transcript, terms.counter, beside, leaves_out=leaves_out)
+    if fired is None and not stale and has_all_pins(epoch, pins) and find_stand_in(transcript, epoch) is None:
         plan = Plan(epoch, False, estimate.counted, estimate.tokens)
     else:
         moment: SummaryMoment = None if not may_ask else "after" if settled else "before"
-        plan = _plan_new_epoch(estimate, compactors, pins, fired, moment, settled=settled, stale=stale)
+        plan = _plan_new_epoch(estimate, compactors, pins, fired, moment, keeper, settled=settled, stale=stale)
     if epoch is not present:
         plan = msgspec.structs.replace(plan, begins=True)
     if keeper is not None:
@@ -145,7 +145,9 @@ def make_plan(
     )
 
 
-def _follow_exclusions(transcript: Transcript, epoch: Epoch, terms: Terms, pins: tuple[int, ...]) -> Epoch:
+def _follow_exclusions(
+    transcript: Transcript, epoch: Epoch, terms: Terms, pins: tuple[int, ...], keeper: BriefKeeper | None
+) -> Epoch:
     """Return the epoch, or a new one if exchanges were excluded or included since the epoch began.
 
     If the head of the epoch may quote an exchange that is excluded now, the new epoch starts from the whole
@@ -161,6 +163,7 @@ def _follow_exclusions(transcript: Transcript, epoch: Epoch, terms: Terms, pins:
         return epoch
     before = Epoch(epoch.policy) if is_in_head(epoch, excluded) else epoch
     view = make_view(RequestEstimate(transcript, before, terms), pins, excluded)
+    view = view if keeper is None else leave_out_stale_cards(view)
     return make_epoch(view, before, "an exchange was excluded or included", pins, excluded)
 
 
@@ -262,20 +265,24 @@ def _plan_new_epoch(
     pins: tuple[int, ...],
     fired: Compactor | None,
     moment: SummaryMoment,
+    keeper: BriefKeeper | None,
     *,
     settled: bool,
-    stale: BriefKeeper | None,
+    stale: bool,
 ) -> Plan:
     """Return a plan with a new epoch, or with the present one if the compactors change nothing.
 
-    Its notices report changes that the caller did not ask for.
+    `stale` says that the head must have the brief as `keeper` has it now. The plan's notices report changes that the
+    caller did not ask for.
     """
     transcript, epoch, terms = estimate.transcript, estimate.epoch, estimate.terms
     reason = str(fired.over) if fired is not None else "an entry was pinned"
     if fired is None and has_all_pins(epoch, pins):
-        reason = "a summary is left of it" if stale is None else "the brief was changed"
-    whole = msgspec.structs.replace(make_view(estimate, pins), may_summarize=moment)
-    view = _compact(whole if stale is None else stale.with_current_brief(whole), compactors)
+        reason = "the brief was changed" if stale else "a summary is left of it"
+    given = whole = msgspec.structs.replace(make_view(estimate, pins), may_summarize=moment)
+    if keeper is not None:
+        whole = leave_out_stale_cards(whole)
+    view = _compact(keeper.with_current_brief(whole) if stale and keeper is not None else whole, compactors)
     saves = fired is not None and _compares_costs(fired.over) and estimate.comparison is not None
     predicted = estimate.comparison.predicted if saves and estimate.comparison is not None else None
     if view.summary_request is not None:
@@ -325,7 +332,7 @@ def _plan_new_epoch(
     old = count_kept_suffixes(transcript, epoch.current) - count_kept_suffixes(
         transcript, find_current_exchange(transcript, epoch)
     )
-    same = (view.blocks, tuple(view.lines), view.summary) == (whole.blocks, epoch.lines, epoch.summary)
+    same = (view.blocks, tuple(view.lines), view.summary) == (given.blocks, epoch.lines, epoch.summary)
     if same and has_all_pins(epoch, pins) and not old and not additions:
         return Plan(epoch, False, estimate.counted, estimate.tokens, tuple(notices))
     full = _find_outgrown_window(whole, view, compactors)

@@ -169,6 +169,7 @@ class Prepared(msgspec.Struct, frozen=True):
             exclude=NotRecalled(epoch, self.transcript.size),
             sent="\n".join(suffix.data for suffix in list_kept_suffixes(self.transcript, epoch.current)),
             allowed=self._allow_recall(),
+            corrections=read_brief_record(self.transcript).corrections,
         )
 
     def _allow_recall(self) -> Allowance:

@@ -72,7 +72,7 @@ class AsyncTalkBrief:
         found = next((each for each in await self.lines() if each.id == line), None)
         if found is None:
             raise InputError(f"This brief has no line with the id {line!r}. Take the id from `lines`.")
-        await self._change(Operation.remove(found.field, line), Operation.add(found.field, text))
+        await self._change(Operation.revoke(line), Operation.add(found.field, text))
 
     async def resolve(self, field: str, text: str, answer: str = "") -> None:
         """Remove an open question, and add its answer to the field that the schema names."""

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import msgspec
 
 from longtalk.errors import InputError
-from longtalk.memory.brief.lines import make_line_id, normalize, parse_brief_lines, render_brief
+from longtalk.memory.brief.corrections import list_corrected_ids
+from longtalk.memory.brief.lines import parse_brief_lines, render_brief
 from longtalk.memory.brief.record import MAX_FAILED_REQUESTS, BriefRecord, CaptureMode, CardKind, read_brief_record
 from longtalk.memory.brief.schema import Brief, check_whole_number
 from longtalk.memory.cards.capture import check_example, render_card_request
@@ -22,11 +23,11 @@ from longtalk.memory.head import build_head, render_unsent_app_lines
 from longtalk.memory.profile.config import Profile, add_profile_fields
 from longtalk.memory.profile.lines import TurnProfile, read_turn_profile
 from longtalk.memory.recall.config import Recall
-from longtalk.memory.recall.labels import read_card_operations
 from longtalk.memory.summary import Summary, SummaryRequest
 from longtalk.policies.base import Compactor, Size
 from longtalk.policies.economy import MAX_WINDOW_SHARE
 from longtalk.policies.limits import AnyOf, OverWindow
+from longtalk.policies.stale_cards import read_card_line_ids
 from longtalk.policies.summarize import SUMMARY_TOKENS
 from longtalk.policies.view import Block, View, count_recent
 from longtalk.tokens import Counter, count_message
@@ -239,6 +240,9 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         sent, present = parse_brief_lines(other_texts), parse_brief_lines([render_brief(record.content, brief)])
         if record.edition and not sent <= present:
             return True
+        revoked = frozenset(record.content.revoked)
+        if revoked and any(revoked & ids for ids in read_card_line_ids([*transcript])):
+            return True
         # Without a head, only the brief can represent the exchanges that are left out here or were handed to the
         # caller. Before the first answer, a new head invalidates no cache.
         gone = leaves_out or transcript.shed.number > 0
@@ -258,7 +262,7 @@ class CompactToBrief(msgspec.Struct, frozen=True):
     def with_current_brief(self, view: View) -> View:
         """Return the view with a head that contains the current brief.
 
-        All exchanges are kept, with one exception: if memory cards state a line that the app has revoked, the newest
+        All exchanges are kept, with one exception: if memory cards state a line that was forgotten, the newest
         exchange with such a card is left out, and with it all older exchanges that are not pinned.
         """
         record = read_brief_record(view.transcript)
@@ -292,10 +296,13 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         return "catch_up" if max(raw, record.covers) < current else "small"
 
     def _find_revoked_blocks(self, view: View, record: BriefRecord) -> list[Block]:
-        """Return the droppable exchanges up to the newest one whose card states a revoked line; empty if none does."""
+        """Return the droppable exchanges up to the newest one whose card states a forgotten line; empty if none does.
+
+        One whose card states a line that was corrected is sent without the card, so that it need not be left out.
+        """
         droppable = view.droppable_blocks
-        revoked = frozenset(record.content.revoked)
-        stating = [i for i, block in enumerate(droppable) if revoked & _read_card_line_ids(view, block)]
+        forgotten = frozenset(record.content.revoked) - list_corrected_ids(record.corrections)
+        stating = [i for i, block in enumerate(droppable) if _states(view, block, forgotten)]
         return droppable[: stating[-1] + 1] if stating else []
 
     def _count_recent(self, view: View, droppable: Sequence[Block]) -> int:
@@ -354,10 +361,12 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         return max(0, config.length + count_message(request, view.counter) - limit)
 
 
-def _read_card_line_ids(view: View, block: Block) -> set[str]:
-    """Return the ids of all lines in the memory cards of an exchange, in the form that does not depend on the field."""
-    changes = [change for i in range(block.first, block.stop) for change in read_card_operations(view.get_entry(i))]
-    return {make_line_id("", normalize(text)) for change in changes for text in change.texts}
+def _states(view: View, block: Block, ids: frozenset[str]) -> bool:
+    """Return True if a memory card in an exchange states one of these lines."""
+    if not ids:
+        return False
+    entries = [view.get_entry(position) for position in range(block.first, block.stop)]
+    return any(ids & found for found in read_card_line_ids(entries))
 
 
 def _find_substitute_summary(view: View, record: BriefRecord, config: Memory) -> Summary | None:

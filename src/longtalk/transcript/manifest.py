@@ -17,6 +17,8 @@ SUMMARY = "summary"
 BRIEF = "brief"
 EXCLUDED = "excluded"
 PINNED = "pinned"
+CARD = "memory card left out"
+"""The reason of an answer that is sent without its memory card, because a line in it was corrected or forgotten."""
 
 
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):

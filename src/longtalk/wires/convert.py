@@ -98,6 +98,18 @@ def convert_entry(entry: Entry, to: Wire, ids: CallIdMap) -> Entry | None:
     return msgspec.structs.replace(entry, native=native, wire=to.name, bound="")
 
 
+def write_without_cards(entry: Entry, tool: str) -> Entry:
+    """Return an answer with its text and calls alone: without memory cards, and with nothing noted by calls of `tool`.
+
+    The ids of the calls stay, because their results name them.
+    """
+    seen = view_entry(entry)
+    calls = [msgspec.structs.replace(call, arguments=b"{}") if call.name == tool else call for call in seen.calls]
+    text = seen.text if seen.text.strip() else seen.refusal
+    native = _write_answer(WIRES[entry.wire], text if calls else text or "…", calls)
+    return msgspec.structs.replace(entry, native=native, bound="")
+
+
 def list_lost_content(entries: Iterable[Entry], to: Wire) -> list[str]:
     """Return a sorted list of the kinds of content that would be lost by converting these entries to the wire `to`."""
     found: dict[str, None] = {}

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from longtalk._util import json_bytes
 from longtalk._util.lookalikes import neutralize
 from longtalk.errors import InputError
+from longtalk.memory.brief.corrections import Correction
+from longtalk.memory.brief.lines import Line
 from longtalk.memory.recall import candidates, embeddings, index_cache
 from longtalk.memory.recall import search as module
 from longtalk.memory.recall.gain import Allowance
@@ -583,3 +585,36 @@ def test_an_index_goes_back_into_the_cache_if_there_is_no_room_for_quotes(cache:
     assert not cache._indexes
     assert not render_recalled(index, "violin", FREE, Estimator(), now=0, allowed=Allowance(room=0)).text
     assert list(cache._indexes.values()) == [index]
+
+
+# What was corrected
+
+
+def test_a_passage_that_says_what_was_corrected_is_quoted_with_what_holds_now() -> None:
+    entries = make_long_talk(make_entry("I ordered Dominant strings. They cost me 62 euros."))
+    correction = Correction(Line("a", "facts", "Dominant strings, 62 euros"), "Dominant strings, 68 euros")
+    for ask in (recall_from_store, recall_from_state):
+        found = ask(entries, "What did the Dominant strings cost?", corrections=[correction])
+        assert "cost me 62 euros. [corrected later: Dominant strings, 68 euros]\n" in found.text
+        assert "corrected" not in ask(entries, "What did the Dominant strings cost?").text
+
+
+def test_a_passage_that_says_what_was_forgotten_is_not_quoted() -> None:
+    entries = make_long_talk(make_entry("The neighbour has a baby."), make_entry("I play at the wedding in June."))
+    correction = Correction(Line("a", "facts", "the neighbour has a baby"))
+    found = recall_from_store(entries, "Did I say that the neighbour has a baby, and the wedding in June?")
+    assert "baby" in found.text
+    found = recall_from_store(
+        entries, "Did I say that the neighbour has a baby, and the wedding in June?", corrections=[correction]
+    )
+    assert "baby" not in found.text
+    assert "wedding" in found.text
+
+
+def test_each_quoted_message_has_its_own_number_of_tokens() -> None:
+    violin = make_entry("A violin, an old one that was made in Mittenwald in 1740.")
+    entries = make_long_talk(violin, make_entry("A viola."))
+    found = recall_from_store(entries, "Which violin, which viola?")
+    assert len(found.sizes) == len(found.positions) > 1
+    assert len(set(found.sizes)) > 1
+    assert abs(sum(found.sizes) - found.tokens) < len(found.sizes) + 10

@@ -73,7 +73,7 @@ class TalkBrief:
         found = next((each for each in self.lines() if each.id == line), None)
         if found is None:
             raise InputError(f"This brief has no line with the id {line!r}. Take the id from `lines`.")
-        self._change(Operation.remove(found.field, line), Operation.add(found.field, text))
+        self._change(Operation.revoke(line), Operation.add(found.field, text))
 
     def resolve(self, field: str, text: str, answer: str = "") -> None:
         """Remove an open question, and add its answer to the field that the schema names."""

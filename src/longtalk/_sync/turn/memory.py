@@ -21,6 +21,7 @@ from longtalk.context.prepare import (
     find_kept_suffix,
     find_message_start,
 )
+from longtalk.memory.brief.record import read_brief_record
 from longtalk.memory.cards import capture
 from longtalk.memory.cards.hidden import NOT_NOTED, NOTED
 from longtalk.memory.recall.config import Recalled
@@ -212,7 +213,15 @@ class TurnMemory:
             # The result becomes a message of this conversation, so it must not quote others.
             config, at = msgspec.structs.replace(self._keeper.recalls, gate=False, scope="conversation"), now()
             sent = NotRecalled(self._epoch, draft.transcript.size)
-            render = partial(render_recalled, message=query, config=config, counter=draft.counter, now=at, exclude=sent)
+            render = partial(
+                render_recalled,
+                message=query,
+                config=config,
+                counter=draft.counter,
+                now=at,
+                exclude=sent,
+                corrections=read_brief_record(draft.transcript).corrections,
+            )
             found = self._session.recall(_truncate_before_message(draft), query, config, render, at=at)
         return wrap_in_tag("recalled", found.text) if found.text else "Nothing was found.", False
 

@@ -13,6 +13,7 @@ import msgspec
 from longtalk.errors import InputError
 from longtalk.memory.brief.app_lines import with_app_lines
 from longtalk.memory.brief.apply import apply, list_line_ids
+from longtalk.memory.brief.corrections import add_corrections
 from longtalk.memory.brief.lines import BriefContent, Line, make_line_id, normalize, render_brief
 from longtalk.memory.brief.operations import MAX_TEXTS, Operation
 from longtalk.memory.brief.record import BriefRecord, read_brief_record, with_brief_record
@@ -75,7 +76,8 @@ def _remove_lines(
     removed, the edition changes, so that a head with the old brief is not sent again.
     """
     edition = record.edition + bool(removed)
-    return _replace(record, content=content, dropped=(*removed, *dropped), edition=edition)
+    corrections = add_corrections(record.corrections, record.content, content, removed)
+    return _replace(record, content=content, dropped=(*removed, *dropped), edition=edition, corrections=corrections)
 
 
 def to_operations(brief: object) -> list[Operation]:

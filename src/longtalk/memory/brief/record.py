@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from longtalk._util import json_bytes
+from longtalk.memory.brief.corrections import Correction
 from longtalk.memory.brief.lines import BriefContent, Line
 from longtalk.transcript.ranges import Ranges
 from longtalk.transcript.standing import Standing
@@ -101,6 +102,8 @@ class BriefRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """The lines that this conversation contributes to the profile of its owner."""
     replaced: dict[str, int] = {}
     """The ids of lines of the profile that the model has removed here, each with the time in milliseconds."""
+    corrections: tuple[Correction, ...] = ()
+    """What lines said before they were corrected or forgotten, oldest first."""
 
     def count_asks_since(self, raw: int) -> int:
         """Return the number of consecutive card requests that failed while `raw` had this value."""
@@ -147,9 +150,11 @@ def redact_since(record: BriefRecord, at: int, position: int) -> BriefRecord:
     position of the entry in the conversation.
     """
 
+    def is_earlier(line: Line) -> bool:
+        return not line.entry or line.at < at
+
     def remove_later(content: BriefContent) -> BriefContent:
-        lines = tuple(line for line in content.lines if not line.entry or line.at < at)
-        return msgspec.structs.replace(content, lines=lines)
+        return msgspec.structs.replace(content, lines=tuple(filter(is_earlier, content.lines)))
 
     return msgspec.structs.replace(
         record,
@@ -158,4 +163,5 @@ def redact_since(record: BriefRecord, at: int, position: int) -> BriefRecord:
         covers=min(record.covers, position),
         edition=record.edition + 1,
         dropped=(),
+        corrections=tuple(each for each in record.corrections if is_earlier(each.old)),
     )

@@ -17,6 +17,7 @@ from longtalk._util import json_bytes
 from longtalk.errors import InputError
 from longtalk.memory.brief.app_lines import with_app_lines
 from longtalk.memory.brief.apply import apply
+from longtalk.memory.brief.corrections import add_corrections
 from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.operations import Operation, parse_operations, to_list
 from longtalk.memory.brief.record import BriefRecord, CaptureMode, CardKind, read_brief_record, with_brief_record
@@ -255,6 +256,7 @@ def _apply_changes(
         covers=transcript.size if covers else record.covers,
         asks=0 if covers else record.asks,
         dropped=(*already_dropped, *applied.removed, *applied.dropped),
+        corrections=add_corrections(record.corrections, record.content, applied.content, applied.removed),
     )
     changed = with_brief_record(transcript, record)
     return with_app_lines(changed, applied.dropped, applied.removed, merge=True), True

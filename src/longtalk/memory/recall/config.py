@@ -58,3 +58,5 @@ class Recalled(msgspec.Struct, frozen=True):
     """Whether the text also quotes other conversations, so that it must not be stored."""
     why: str = ""
     """Why it has this length, in words: how likely the message needs it, and what limits it."""
+    sizes: tuple[int, ...] = ()
+    """The number of tokens of the quotes from each of `positions`, with their dates."""

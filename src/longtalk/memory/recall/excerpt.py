@@ -16,7 +16,7 @@ import msgspec
 
 from longtalk.memory.recall.index import Hit, RecallIndex, Unit
 
-__all__ = ["render_hits", "select_hits"]
+__all__ = ["list_quotes", "render_hits", "select_hits"]
 
 _MAX_MISFITS = 60  # hits in a row that don't fit, after which no more are tried
 _LOADED_AT_ONCE = 32  # hits whose texts are read together
@@ -29,18 +29,33 @@ _LATEST = 253_402_300_799  # the last second that `datetime` can represent
 
 def render_hits(index: RecallIndex, hits: Iterable[Hit]) -> str:
     """Return the text of these hits as it is sent to the model. It ends with a newline unless it is empty."""
-    lines: list[str] = []
+    return "".join(text for _, text in list_quotes(index, hits))
+
+
+def list_quotes(index: RecallIndex, hits: Iterable[Hit]) -> list[tuple[int, str]]:
+    """Return the position of each quoted message, and the lines that quote it, with the date if it is a new one."""
+    quotes: list[tuple[int, str]] = []
     previous: Unit | None = None
     origin = ""
     for unit, spans in _group_by_unit(index, hits):
+        lines: list[str] = []
         if index.describe_origin is not None and (new := index.describe_origin(unit.position)) != origin:
             lines.append(f"[{new}]\n")
             origin, previous = new, None
         lines.append(render_date(unit.at, previous.at if previous else 0))
         continues = previous is not None and _has_same_speaker_and_day(previous, unit)
-        lines.append(_render_unit(unit, spans, same_speaker=continues))
+        lines.append(_render_unit(unit, spans, same_speaker=continues, note=_note_correction(index, unit, spans)))
+        quotes.append((unit.position, "".join(lines)))
         previous = unit
-    return "".join(lines)
+    return quotes
+
+
+def _note_correction(index: RecallIndex, unit: Unit, spans: Sequence[tuple[int, int]]) -> str:
+    """Return what holds now instead of what a quote says; empty unless it was corrected."""
+    if index.find_correction is None:
+        return ""
+    found = index.find_correction(" ".join(unit.text[start:stop] for start, stop in spans))
+    return f" [corrected later: {found.text}]" if found is not None and found.text else ""
 
 
 def select_hits(index: RecallIndex, hits: Sequence[Hit], budget: int, count: Callable[[str], int]) -> tuple[Hit, ...]:
@@ -150,14 +165,14 @@ def _has_same_speaker_and_day(previous: Unit, unit: Unit) -> bool:
     return (previous.at // _DAY, previous.role, previous.name) == (unit.at // _DAY, unit.role, unit.name)
 
 
-def _render_unit(unit: Unit, spans: Sequence[tuple[int, int]], *, same_speaker: bool = False) -> str:
-    """Return the line for a unit: its speaker, unless `same_speaker`, and the text in the spans, with gaps marked."""
+def _render_unit(unit: Unit, spans: Sequence[tuple[int, int]], *, same_speaker: bool = False, note: str = "") -> str:
+    """Return the line for a unit: its speaker, unless `same_speaker`, its text with gaps marked, a note."""
     first, last = spans[0][0], spans[-1][1]
     text = " … ".join(unit.text[start:stop].strip() for start, stop in spans)
     who = "" if same_speaker else f"{unit.name or unit.role.capitalize()}: "
     previous = "… " if first or same_speaker else ""
     after = " …" if last < len(unit.text) else ""
-    return f"{who}{previous}{text}{after}\n"
+    return f"{who}{previous}{text}{after}{note}\n"
 
 
 def render_date(at: int, previous: int = 0) -> str:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 import numpy as np
 
+from longtalk.memory.brief.corrections import Correction
 from longtalk.memory.recall.columns import Array, Column, Postings, Sizes
 from longtalk.memory.recall.embeddings import Vectors
 from longtalk.memory.recall.parts import detect_traits, split_parts
@@ -111,6 +112,8 @@ class RecallIndex:
         """Reads the units at some positions, in ascending order, if the index may lack their texts."""
         self.describe_origin: Callable[[int], str] | None = None
         """Returns where the unit at a position comes from, if the units are from several conversations."""
+        self.find_correction: Callable[[str], Correction | None] | None = None
+        """Returns the correction of what a passage says, if lines of the brief were corrected or forgotten."""
         # By unit.
         self.positions = Column(np.int64)
         self.times = Column(np.int64)

@@ -9,15 +9,17 @@ in one turn only and never stored.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from functools import partial
 
 import msgspec
 
 from longtalk.memory.brief.app_lines import KIND as APP_LINES
 from longtalk.memory.brief.app_lines import ROLE, AppLines, list_fallen
+from longtalk.memory.brief.corrections import Correction, find_correction
 from longtalk.memory.brief.record import read_brief_record
 from longtalk.memory.recall.candidates import index_candidates
 from longtalk.memory.recall.config import TAG, Recall, Recalled
-from longtalk.memory.recall.excerpt import render_hits, select_hits
+from longtalk.memory.recall.excerpt import list_quotes, select_hits
 from longtalk.memory.recall.gain import Allowance, limit_recall
 from longtalk.memory.recall.index import Hit, RankedHits, RecallIndex, Unit
 from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
@@ -140,16 +142,21 @@ def render_recalled(
     exclude: Container[int] = (),
     sent: str = "",
     allowed: Allowance = Allowance(),  # noqa: B008
+    corrections: Sequence[Correction] = (),
 ) -> Recalled:
     """Return quotes from the indexed entries that are relevant to the message, rendered as text.
 
     Entries at the positions in `exclude` are skipped, because the request contains them anyway; so are passages that
     `sent` quotes, the text that was recalled for earlier messages and is still in the request. `now` is the time of the
-    message in milliseconds. `allowed` can lower the token limit of the configuration, but not raise it.
+    message in milliseconds. `allowed` can lower the token limit of the configuration, but not raise it. A passage that
+    says what one of `corrections` has corrected is quoted with what holds now; one that says what was forgotten is not
+    quoted.
     """
     recalled = Recalled()
+    index.find_correction = partial(find_correction, corrections=corrections) if corrections else None
     if config.budget > 0:
         ranked = _skip_sent(index, rank(index, message, now=now // 1000, exclude=exclude), sent)
+        ranked = _skip_forgotten(index, ranked)
         limit, why = limit_recall(config.budget, ranked.need, allowed, gate=config.gate, asks=ranked.asks)
         recalled = msgspec.structs.replace(render_ranked(index, ranked, limit, counter), why=why)
     if isinstance(index, CachedIndex):
@@ -169,6 +176,18 @@ def _skip_sent(index: RecallIndex, ranked: RankedHits, sent: str) -> RankedHits:
     return msgspec.structs.replace(ranked, hits=hits, need=ranked.need * best)
 
 
+def _skip_forgotten(index: RecallIndex, ranked: RankedHits) -> RankedHits:
+    """Return the hits without passages that say what the app has had forgotten."""
+    if index.find_correction is None or not ranked.hits:
+        return ranked
+    first = ranked.hits[:_MAX_COMPARED]
+    index.load_units(hit.position for hit in first)
+    found = [(hit, index.find_correction(_read_passage(index, hit))) for hit in first]
+    # Those that match less are not worth reading all of them: few of them are quoted.
+    kept = tuple(hit for hit, correction in found if correction is None or correction.text)
+    return ranked if len(kept) == len(first) else msgspec.structs.replace(ranked, hits=kept)
+
+
 def _read_passage(index: RecallIndex, hit: Hit) -> str:
     return index.get_unit(hit.position).text[hit.start : hit.stop].strip()
 
@@ -177,9 +196,11 @@ def render_ranked(index: RecallIndex, ranked: RankedHits, limit: int, counter: C
     """Return the best hits as text of at most `limit` tokens, including the tag."""
     budget = limit - counter.count(wrap_in_tag(TAG, ""))
     while budget > 0 and (chosen := select_hits(index, ranked.hits, budget, counter.count)):
-        text = escape_tags(render_hits(index, chosen))
+        quotes = list_quotes(index, chosen)
+        text = escape_tags("".join(quote for _, quote in quotes))
         tokens = counter.count(wrap_in_tag(TAG, text))
         if tokens <= limit:
-            return Recalled(text, tuple(dict.fromkeys(hit.position for hit in chosen)), tokens)
+            sizes = tuple(counter.count(escape_tags(quote)) for _, quote in quotes)
+            return Recalled(text, tuple(position for position, _ in quotes), tokens, sizes=sizes)
         budget -= tokens - limit
     return Recalled()
