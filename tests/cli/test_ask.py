@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from longtalk import Archive, Chat
 from longtalk.testing import Scripted, says
-from tests.cli.helpers import longtalk, store_at, streamed
+from tests.cli.helpers import Terminal, cut_off, longtalk, store_at, streamed
 from tests.support.loopback import Answer, Loopback, sse
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -152,6 +153,37 @@ def test_an_answer_that_does_not_match_its_schema_is_kept_and_can_be_shown(
     assert "`longtalk show` prints it." in done.stderr
     with closing(store_at(talks)) as store:
         assert Archive(store).history(list_ids(talks)[0])[-1].text == "I am Ada."
+
+
+def test_an_answer_by_a_schema_that_is_cut_off_says_which_limit_to_raise(
+    loopback: Loopback, environment: dict[str, str], talks: str
+) -> None:
+    answer: Any = says('{"name": "A', finish="length").body
+    loopback.say(Answer(answer))
+    done = longtalk(*at(loopback, talks, "--schema", "name str", "Who?"), environment=environment)
+    assert "does not match the schema: it was cut off by the length limit. Raise the limit, such as -o" in done.stderr
+
+
+def test_a_key_that_is_refused_is_named(loopback: Loopback, environment: dict[str, str], talks: str) -> None:
+    loopback.say(Answer(b'{"error":{"message":"wrong key"}}', status=401))
+    arguments = ["ask", "-m", "openai-chat:m", "--base-url", loopback.url, "--store", talks, "Hi."]
+    done = longtalk(*arguments, environment=environment | {"OPENAI_API_KEY": "sk-wrong"})
+    assert "Check the key (OPENAI_API_KEY; `longtalk config set-key openai-chat` stores another one)." in done.stderr
+
+
+def test_an_answer_that_is_stopped_says_how_to_go_on(
+    loopback: Loopback, environment: dict[str, str], talks: str, release: threading.Event
+) -> None:
+    loopback.say(cut_off("Once upon a time", then=lambda: release.wait(60)), streamed("there was a bow."))
+    person = Terminal(at(loopback, talks, "A story?"), environment)
+    person.wait_for("Once upo")
+    person.type("\x03")
+    person.wait_for(r'\(stopped; what has arrived is kept\. To go on: longtalk -c "Go on\."\)')
+    assert person.exit_code() == 130
+    person.close()
+    done = longtalk(*at(loopback, talks, "-c", "Go on."), environment=environment)
+    assert done.stdout == "there was a bow.\n"
+    assert [each["content"] for each in read_messages(loopback)][0::2] == ["A story?", "Go on."]
 
 
 def test_a_code_block_is_extracted(loopback: Loopback, environment: dict[str, str], talks: str) -> None:

@@ -87,7 +87,15 @@ def test_wide_characters_count_twice_and_accents_not_at_all() -> None:
 @pytest.mark.parametrize("columns", [60, 80])
 @pytest.mark.parametrize(
     "command",
-    [["list"], ["stats", "ID", "--turns"], ["branches"], ["search", "bow"], ["context"], ["show", "--topics"]],
+    [
+        ["list"],
+        ["stats", "ID", "--turns"],
+        ["stats"],
+        ["branches"],
+        ["search", "bow"],
+        ["context"],
+        ["show", "--topics"],
+    ],
 )
 def test_no_line_is_wider_than_the_terminal(
     filled: str, environment: dict[str, str], command: list[str], columns: int

@@ -7,7 +7,8 @@ import sys
 
 from longtalk._sync.turn.stream import Stream
 from longtalk.cli.clock import show_clock
-from longtalk.cli.output import LineEnds, print_note, print_text
+from longtalk.cli.output import print_note, print_text
+from longtalk.cli.wrapping import adapt_text
 from longtalk.errors import InputError
 from longtalk.events import Text
 from longtalk.notices import Notice
@@ -21,7 +22,7 @@ def print_stream(stream: Stream[StoredReply]) -> StoredReply:
     """Print the text of an answer as it arrives, and notices to standard error. Return the reply."""
     has_text = False
     # In a pipe, the text is written unchanged.
-    ends = LineEnds() if sys.stdout.isatty() else None
+    ends = adapt_text()
     try:
         with show_clock() as end_clock, stream:
             for event in stream:
@@ -36,7 +37,7 @@ def print_stream(stream: Stream[StoredReply]) -> StoredReply:
         print_text(ends.end() if ends else "", end="")
     except Exception:
         if has_text:
-            print(flush=True)
+            print_text(ends.end() if ends else "")
         raise
     if not has_text:
         print_text(get_refusal(stream.reply), end="")

@@ -62,6 +62,10 @@ def run(
         except LongtalkError:
             session.delete_without_answer()
             raise
+        except KeyboardInterrupt:
+            kept = "" if choices["in_memory"] else '; what has arrived is kept. To go on: longtalk -c "Go on."'
+            print_note(f"\n(stopped{kept})")
+            raise
 
 
 def _answer(session: ChatSession, message: Any, arguments: Mapping[str, Any], *, extract: bool, as_json: bool) -> None:

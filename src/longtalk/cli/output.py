@@ -23,7 +23,7 @@ _TIMES = ("at", "until", "seen", "created", "updated", "expires")
 _LINES = "\n\t"
 _WORDING = {
     "pass api_key=, or set ": "set ",
-    "(api_key= or its environment variable)": "(its environment variable)",
+    "Raise the limit in the options, such as max_tokens.": "Raise the limit, such as -o max_tokens 2000.",
     "base_url=": "--base-url",
     "`base_url`": "--base-url",
     "use policy=Memory()": "use --policy 'Memory()'",
@@ -41,6 +41,7 @@ _WORDING = {
     "choose one owner, or": "choose one with --owner, or",
 }
 """Phrases about Python arguments in the library's errors, and the command-line wording that replaces them."""
+_WHICH_KEY = "(api_key= or its environment variable)"
 _NEEDS_KEY = re.compile(r"\b([\w-]+) needs a key: set \w+(?=\.)")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb]")
 _INVISIBLE = re.compile("[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2065\u3164\ufeff\uffa0]")
@@ -83,7 +84,18 @@ def reword_error(problem: Exception) -> str:
         text = f"Can't use {os.fspath(problem.filename)!r}: {problem.strerror}."
     for argument, option in _WORDING.items():
         text = text.replace(argument, option)
+    if _WHICH_KEY in text:
+        text = text.replace(_WHICH_KEY, f"({_describe_key(text.partition(':')[0])})")
     return _NEEDS_KEY.sub(r"\g<0>, or run `longtalk config set-key \g<1>`", text)
+
+
+def _describe_key(provider: str) -> str:
+    """Return where the key of a provider comes from."""
+    from longtalk.providers.registry import PROVIDERS
+
+    variable = PROVIDERS[provider].key_variable if provider in PROVIDERS else None
+    stored = f"`longtalk config set-key {provider}` stores another one"
+    return f"{variable}; {stored}" if variable else stored if provider in PROVIDERS else "its environment variable"
 
 
 def print_text(text: str, *, end: str = "\n") -> None:

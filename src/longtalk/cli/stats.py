@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Mapping
 from math import floor, log10
 
@@ -12,7 +14,7 @@ from longtalk.archive.stats import Stats
 from longtalk.cli.filters import Filter
 from longtalk.cli.output import escape_line, format_time, pluralize, print_json, print_text
 from longtalk.cli.store import choose_branch, find_conversation, find_or_latest, open_archive
-from longtalk.cli.tables import Column, print_table
+from longtalk.cli.tables import Column, print_table, wrap_line
 from longtalk.usage import Usage
 
 _COLUMNS = (
@@ -55,7 +57,14 @@ def run(
             print_json(msgspec.to_builtins(stats))
             return
         for name, value in _format_totals(stats):
-            print_text(f"{name:15}  {escape_line(value)}")
+            _print_total(name, escape_line(value))
+
+
+def _print_total(name: str, value: str) -> None:
+    # A terminal would break words.
+    parts = wrap_line(value, max(20, shutil.get_terminal_size().columns - 17)) if sys.stdout.isatty() else [value]
+    for number, part in enumerate(parts):
+        print_text(f"{'' if number else name:15}  {part}")
 
 
 def _print_turns(metrics: list[Metrics], *, as_json: bool) -> None:

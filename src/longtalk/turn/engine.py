@@ -171,9 +171,9 @@ class AsyncEngine:
         last = transcript.turns.last
         if last is not None and last.preamble not in ("", digest):
             text = (
-                "The system text or the tools have changed since the last turn. The provider can't use its cache "
-                "of this "
-                "conversation, and thinking blocks that are bound to the old text are not sent."
+                "The system text or the tools have changed since the last turn: the provider reads the whole "
+                "conversation without its cache, and earlier thoughts of the model that belong to the old text are "
+                "not sent."
             )
             notices.append(Notice("preamble_changed", text))
         draft = begin(

@@ -32,7 +32,12 @@ _SENT_BACK = (
 )
 _BEGIN = _SENT_BACK.partition(":")[0]
 _FENCED = re.compile(r"```\w*\s*\n(.*)\n\s*```", re.DOTALL)
-_WHY = {"length": "it was cut off", "filtered": "its provider has filtered it"}
+_UNNAMED = "answer"
+"""What a schema without a title is called in a request."""
+_WHY = {
+    "length": "it was cut off by the length limit. Raise the limit in the options, such as max_tokens",
+    "filtered": "its provider has filtered it",
+}
 
 
 class OutputType:
@@ -44,7 +49,7 @@ class OutputType:
         self._is_pydantic = isinstance(kind, type) and hasattr(kind, "model_validate_json")
         if isinstance(kind, Mapping):
             name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(kind.get("title", "")))[:64]
-            self.schema = OutputSchema(name or "answer", kind)
+            self.schema = OutputSchema(name or _UNNAMED, kind)
             if kind.get("type") != "object":
                 raise InputError("`output` must be a JSON Schema for an object: set its `type` to 'object'.")
             return
@@ -54,7 +59,7 @@ class OutputType:
             raise InputError(
                 f"`output` must be a type that has a JSON Schema, and {kind!r} has none: {problem}."
             ) from problem
-        name = str(getattr(kind, "__name__", "answer"))
+        name = str(getattr(kind, "__name__", _UNNAMED))
         self.schema = OutputSchema(re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64], _inline_root(schema))
         if "properties" not in self.schema.schema:
             raise InputError(
@@ -115,14 +120,18 @@ class OutputType:
             reason = str(problem)
         if last or why:
             raise BadOutput(
-                f"The answer of {draft.turn.model} does not match {self.schema.name}: {reason}. Its text is in "
+                f"The answer of {draft.turn.model} does not match {self._name}: {reason}. Its text is in "
                 "`partial.text`."
             )
         notice = Notice(
-            "output_refused", f"The answer does not match {self.schema.name}, so the model was asked again: {reason}."
+            "output_refused", f"The answer does not match {self._name}, so the model was asked again: {reason}."
         )
         entry = system(_SENT_BACK.format(problem=neutralize(reason), schema=self._render_schema()), at=now())
         return draft.add_entry(entry).notice(notice)
+
+    @property
+    def _name(self) -> str:
+        return "the schema" if self.schema.name == _UNNAMED else self.schema.name
 
     def _render_schema(self) -> str:
         return json_bytes.encode(self.schema.schema).decode()

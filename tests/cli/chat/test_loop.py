@@ -21,7 +21,7 @@ from longtalk.errors import InputError
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
 from tests.cli.helpers import LONGTALK, Terminal, cut_off, longtalk, marks, store_at, streamed
-from tests.support.loopback import Answer, Loopback
+from tests.support.loopback import Answer, Loopback, sse
 
 WHOLE = [("user", ""), ("assistant", "")]
 SHOW = ["show", "--store"]
@@ -358,6 +358,15 @@ def test_half_an_answer_can_be_asked_for_again_and_stays_on_a_branch(
     assert kept is not None
     shown = longtalk(*SHOW, store, "--branch", kept[1], environment=environment)
     assert re.search(r"assistant  \S+  \(interrupted, failed\)  compatible:m\n    Once upo\n", shown.stdout)
+
+
+def test_an_answer_cut_off_by_the_length_limit_can_go_on(
+    loopback: Loopback, environment: dict[str, str], store: str
+) -> None:
+    events: Any = says("Once upon", finish="length").events
+    loopback.say(Answer(chunks=sse(*events)))
+    done = longtalk(*at(loopback, "--store", store), said="a\n/again\n", environment=environment)
+    assert "cut off by the length limit: to have more, write 'Go on.' For another answer, use /retry." in done.stderr
 
 
 def test_a_piped_message_that_fails_is_a_failure(environment: dict[str, str]) -> None:

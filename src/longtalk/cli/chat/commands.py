@@ -271,7 +271,9 @@ _TABLE = (
     Command(
         "/search", "WORDS", "search all conversations", lambda chat, words: views.search(chat.session.archive, words)
     ),
-    Command("/again", "", "finish an answer that failed or was interrupted", lambda chat, _: turns.answer_again(*chat)),
+    Command(
+        "/again", "", "ask again for an answer that failed or was stopped", lambda chat, _: turns.answer_again(*chat)
+    ),
     Command(
         "/retry", "", "answer the last message again; a branch keeps the old answer", lambda chat, _: turns.retry(*chat)
     ),

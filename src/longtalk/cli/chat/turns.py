@@ -27,13 +27,18 @@ def run_turn(session: ChatSession, screen: Screen, message: Any) -> None:
 
 
 def answer_again(session: ChatSession, screen: Screen) -> None:
-    """Let the model finish an answer that failed or was interrupted. A partial answer is moved to another branch."""
+    """Ask again for an answer that failed or was interrupted. A partial answer is moved to another branch."""
     if session.is_unanswered():
         _answer_last(session, screen, "The partial answer")
     elif session.is_new:
         print_note("There are no messages yet.")
     else:
-        print_note("The last message has an answer, or its turn is running. For another answer, use /retry.")
+        last = session.talk.history()[-1]
+        cut = last.role == "assistant" and last.finish_reason == "length"
+        what = "The last message has an answer, or its turn is running."
+        if cut:
+            what = "The answer was cut off by the length limit: to have more, write 'Go on.'"
+        print_note(f"{what} For another answer, use /retry.")
 
 
 def retry(session: ChatSession, screen: Screen) -> None:
