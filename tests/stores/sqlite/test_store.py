@@ -824,6 +824,18 @@ def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None
     assert path.read_bytes() == before
 
 
+def test_a_file_that_a_newer_version_has_migrated_meanwhile_is_left_alone(path: Path, store: SQLite) -> None:
+    say(store, "talk", "a")
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"newer version of Longtalk has migrated .* restart this process"):
+            say(store, "talk", "b")
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    assert texts(store, "talk") == ["a"]
+
+
 def test_a_file_of_an_older_version_is_brought_up_to_date_once(path: Path, monkeypatch: Any) -> None:
     store = SQLite(path)
     say(store, "talk", "a")

@@ -49,6 +49,7 @@ class Database(Protocol):
     def execute(self, sql: str, values: Any = ..., /) -> Any: ...
     def executemany(self, sql: str, values: Iterable[Any], /) -> Any: ...
     def pragma(self, name: str, value: int = ..., /) -> Any: ...
+    def data_version(self) -> int: ...
     def changes(self) -> int: ...
     def last_insert_rowid(self) -> int: ...
     def set_busy_timeout(self, milliseconds: int, /) -> None: ...
@@ -83,6 +84,8 @@ class File:
         self.db: Database | None = None
         self._opened_identity: tuple[int, int] | None = None
         self._queue: deque[_QueuedWrite] = deque()
+        self._seen = -1
+        """A number that SQLite changes when another connection changes the file; -1 before the first write."""
 
     def read(self, work: Callable[[Database], T]) -> T:
         """Run `work` in a read transaction and return its result. All queries of `work` see the same state."""
@@ -151,10 +154,19 @@ class File:
                     f"{self.path} was moved or deleted while the store was open. This change was not saved; "
                     "put the file back, or open the store again."
                 )
+
+            def check_and_work(db: Database) -> T:
+                if begin != "BEGIN":
+                    self._check_version(db)
+                return work(db)
+
             try:
-                return _run_transaction(db, begin, work)
+                result = _run_transaction(db, begin, check_and_work)
             except (apsw.BusyError, apsw.LockedError):
-                return self._retry_while_locked(lambda: _run_transaction(db, begin, work))
+                result = self._retry_while_locked(lambda: _run_transaction(db, begin, check_and_work))
+            if begin != "BEGIN":
+                self._seen = db.data_version()
+            return result
         except UnicodeEncodeError as problem:
             raise InputError(
                 f"{problem.object[:60]!r} can't be stored: it has unpaired surrogates, which are not valid Unicode. "
@@ -264,6 +276,18 @@ class File:
         if db.pragma("application_id") != APPLICATION and db.execute("SELECT 1 FROM sqlite_schema").get is not None:
             raise InputError(f"{self.path} belongs to another application. Choose another path for the store.")
         return version
+
+    def _check_version(self, db: Database) -> None:
+        """Raise `StoreError` if a newer version of Longtalk has migrated the file since it was opened.
+
+        Rows of this version would lack what the newer one needs, such as checksums, and would look damaged to it. Only
+        a file that another connection has changed since the last write is looked at.
+        """
+        if db.data_version() != self._seen and db.pragma("user_version") > len(MIGRATIONS):
+            raise StoreError(
+                f"A newer version of Longtalk has migrated {self.path}. Nothing was written; restart this process with "
+                "that version."
+            )
 
     def _migrate(self, db: Database) -> None:
         for number in range(self._version(db), len(MIGRATIONS)):
