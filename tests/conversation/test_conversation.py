@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
+import weakref
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -399,6 +401,20 @@ async def test_a_closed_stream_has_let_go_of_the_connection(store: Store) -> Non
     assert not provider.closed
     await stream.aclose()
     assert provider.closed
+
+
+async def test_a_stream_that_was_read_up_to_its_last_event_is_freed_without_garbage_collection() -> None:
+    stream: Any = talk(InMemory(), STORY).stream("x")
+    gc.disable()
+    try:
+        async for event in stream:
+            if isinstance(event, Done):
+                break
+        dropped = weakref.ref(stream)
+        del stream, event
+        assert dropped() is None
+    finally:
+        gc.enable()
 
 
 async def test_a_stream_that_was_never_looked_at_is_no_turn(store: Store) -> None:

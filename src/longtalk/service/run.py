@@ -86,6 +86,9 @@ class Run:
             if not self._stops or self.is_parked:
                 raise
             raise interrupted() from None
+        finally:
+            # Clients may follow the run for long after its end.
+            self._stream = None
 
     def cancel(self) -> None:
         """End the turn. What was said is kept."""

@@ -79,15 +79,15 @@ class AsyncStream(Generic[R]):
         if type(event) is Done:
             self._reply = cast("R", event.reply)
             self._report("")
+            # Nothing comes after it, and a generator that is not closed would keep all objects of the turn in a cycle.
+            await self._close_events()
         return event
 
     async def aclose(self) -> None:
         """End the turn now, keeping the answer so far."""
         self._end("interrupted")
         await self._keep()
-        # If another task or thread is waiting for the next event, it closes the generator itself.
-        with contextlib.suppress(RuntimeError, ValueError):
-            await run_shielded(self._events.aclose)
+        await self._close_events()
         self._report(INTERRUPTED)
 
     def hand_over(self) -> None:
@@ -104,6 +104,11 @@ class AsyncStream(Generic[R]):
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    async def _close_events(self) -> None:
+        """Close the generator. If another task or thread is waiting for the next event, it closes it itself."""
+        with contextlib.suppress(RuntimeError, ValueError):
+            await run_shielded(self._events.aclose)
 
     async def _keep(self) -> None:
         """Save the end of the turn, if the conversation is in a store."""

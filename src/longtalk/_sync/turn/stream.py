@@ -80,15 +80,15 @@ class Stream(Generic[R]):
         if type(event) is Done:
             self._reply = cast("R", event.reply)
             self._report("")
+            # Nothing comes after it, and a generator that is not closed would keep all objects of the turn in a cycle.
+            self._close_events()
         return event
 
     def close(self) -> None:
         """End the turn now, keeping the answer so far."""
         self._end("interrupted")
         self._keep()
-        # If another task or thread is waiting for the next event, it closes the generator itself.
-        with contextlib.suppress(RuntimeError, ValueError):
-            run_shielded(self._events.close)
+        self._close_events()
         self._report(INTERRUPTED)
 
     def hand_over(self) -> None:
@@ -105,6 +105,11 @@ class Stream(Generic[R]):
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _close_events(self) -> None:
+        """Close the generator. If another task or thread is waiting for the next event, it closes it itself."""
+        with contextlib.suppress(RuntimeError, ValueError):
+            run_shielded(self._events.close)
 
     def _keep(self) -> None:
         """Save the end of the turn, if the conversation is in a store."""
