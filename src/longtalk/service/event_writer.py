@@ -1,7 +1,7 @@
 """Stores the events of runs, so that other processes can follow them and clients can come back later.
 
 Events are stored every 25 milliseconds, or sooner if a run has many new ones or has ended. One call of the storage
-stores the new events of all runs, so its cost hardly depends on how many runs go on.
+stores the new events of many runs, so its cost hardly depends on how many runs go on.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 
 from longtalk._util.concurrency import call_store
 from longtalk.service.errors import describe_for_log
@@ -21,6 +21,12 @@ PARKED = "parked_run"
 FLUSH_SECONDS = 0.025
 FLUSH_EVENTS = 64
 """How many new events of one run are stored without waiting for the next flush."""
+MOST_RUNS, MOST_BYTES = 200, 150_000
+"""Of how many runs, and about how many bytes of events, one call of the storage stores.
+
+The client of a database keeps buffers as large as the largest call, for each connection, and a server holds locks for
+each run until the call ends.
+"""
 RETRY_SECONDS = 1.0
 _RETRIES = 60
 """How often the end of a run is stored again after a failure. By then, the claim of the run has expired."""
@@ -96,19 +102,39 @@ class EventWriter:
             self._task = None
 
     async def _flush(self) -> None:
-        """Store all new events. Events that arrive meanwhile wait for the next call."""
+        """Store all new events, in calls of limited size. Events that arrive meanwhile wait for the next flush."""
         changed, self._changed = self._changed, {}
         ended, self._ended = self._ended, {}
         late, self._late = self._late, {}
         last = {**late, **dict.fromkeys(ended, 0)}
+        waiting = list({**changed, **last})
+        try:
+            while waiting:
+                count = _count_for_one_call(waiting)
+                await self._store(waiting[:count], last.keys())
+                del waiting[:count]
+            self._has_failed = False
+        except Exception as problem:
+            _log.warning("the events of %d runs could not be stored: %s", len(waiting), describe_for_log(problem))
+            self._late |= {run: last[run] + 1 for run in waiting if last.get(run, _RETRIES) < _RETRIES}
+            self._changed = {**{run: None for run in waiting if run not in last}, **self._changed}
+            self._has_failed = True
+        finally:
+            for stored in ended.values():
+                if not stored.done():
+                    stored.set_result(None)
+
+    async def _store(self, runs: Sequence[Run], last: Container[Run]) -> None:
+        """Store the new events of some runs, and the end of those that are in `last`, in one call of the storage."""
         appends = [
             Append(run.log, run.stored, run.events[run.stored :], ended=run in last and not run.is_handed_over)
-            for run in {**changed, **last}
+            for run in runs
             if run.logs and not run.is_lost and (run in last or run.stored < len(run.events))
         ]
-        holds = [hold for run in last for hold in run.holds]
+        ended = [run for run in runs if run in last]
+        holds = [hold for run in ended for hold in run.holds]
         sure = {hold for hold in holds if hold.end()}
-        delete = [*((hold.kind, hold.key) for hold in sure), *_list_parked(last)]
+        delete = [*((hold.kind, hold.key) for hold in sure), *_list_parked(ended)]
 
         def store() -> frozenset[str]:
             conflicts = self._storage.append_all(appends, delete=delete)
@@ -117,25 +143,24 @@ class EventWriter:
                     hold.release()
             return conflicts
 
-        try:
-            conflicts = await call_store(self._storage, store)
-            self._has_failed = False
-            if conflicts:
-                _log.warning("the events of %d runs were stored by another process", len(conflicts))
-            sizes = {append.run: append.first + len(append.events) for append in appends}
-            for run in {**changed, **last}:
-                run.stored = sizes.get(run.log, run.stored)
-                if run.is_parked:
-                    run.wake()
-        except Exception as problem:
-            _log.warning("the events of %d runs could not be stored: %s", len(appends), describe_for_log(problem))
-            self._late |= {run: tries + 1 for run, tries in last.items() if tries < _RETRIES}
-            self._changed = {**{run: None for run in changed if run not in last}, **self._changed}
-            self._has_failed = True
-        finally:
-            for waiting in ended.values():
-                if not waiting.done():
-                    waiting.set_result(None)
+        conflicts = await call_store(self._storage, store)
+        if conflicts:
+            _log.warning("the events of %d runs were stored by another process", len(conflicts))
+        sizes = {append.run: append.first + len(append.events) for append in appends}
+        for run in runs:
+            run.stored = sizes.get(run.log, run.stored)
+            if run.is_parked:
+                run.wake()
+
+
+def _count_for_one_call(runs: Sequence[Run]) -> int:
+    """Return how many of these runs, at least one, have new events that can be stored in one call."""
+    size = 0
+    for count, run in enumerate(runs[:MOST_RUNS]):
+        size += sum(map(len, run.events[run.stored :]))
+        if count and size > MOST_BYTES:
+            return count
+    return min(len(runs), MOST_RUNS)
 
 
 def _list_parked(ended: Iterable[Run]) -> list[tuple[str, str]]:
