@@ -32,7 +32,7 @@ from longtalk.stores.postgres import pool as postgres_pool
 from longtalk.stores.postgres import search as postgres_search
 from longtalk.stores.postgres import store as postgres
 from longtalk.stores.postgres.migrate import _replace_texts
-from longtalk.stores.postgres.pool import Pool, _Claim
+from longtalk.stores.postgres.pool import IDLE_SECONDS, LIFETIME, Pool, _Claim
 from longtalk.stores.postgres.rows import escape_text, to_write_arguments, unescape_text
 from longtalk.stores.postgres.schema import VERSION
 from longtalk.stores.postgres.store import Postgres, StoreError
@@ -628,6 +628,29 @@ def test_more_threads_than_connections_wait_for_one() -> None:
             thread.join()
         assert found == [1] * 12
         assert len(store._pool._all) <= 2
+
+
+def test_a_connection_that_was_not_used_for_long_is_closed_at_the_next_call() -> None:
+    with closing(server().store(connections=2)) as store:
+        pool = store._pool
+        pool.run(lambda _: pool.run(lambda _: None))
+        unused, last = pool._idle
+        pool._idle[unused] -= IDLE_SECONDS
+        pool._idle[last] -= IDLE_SECONDS
+        store.head(ME, "talk")
+        assert unused.closed
+        assert list(pool._all) == list(pool._idle) == [last]
+
+
+def test_an_old_connection_is_closed_after_its_call_and_the_next_call_opens_another(store: Postgres) -> None:
+    made, pool = talk(store), store._pool
+    made.say("a")
+    (old,) = pool._all
+    pool._all[old] -= LIFETIME
+    store.head(ME, "talk")
+    assert old.closed
+    assert not pool._all
+    assert made.texts() == ["a"]
 
 
 @pytest.mark.parametrize("pools", [False, True])

@@ -39,6 +39,14 @@ RETRY_WAITS = 0.02, 0.5
 """Seconds between retries: the first wait, which doubles with each retry, and the longest wait."""
 _POLL = 0.05
 """Seconds after which a waiting thread checks for a free connection, even if it wasn't notified."""
+IDLE_SECONDS = 60.0
+"""A connection that was not used for so long is closed at the next call."""
+LIFETIME = 600.0
+"""Seconds after which a connection is closed, once it is not in use.
+
+libpq keeps buffers as large as the largest message that a connection has sent or received, and the server keeps what
+the connection has used, too. Both are given back only when the connection is closed.
+"""
 CONNECT_TIMEOUT = 10
 """Seconds to wait until a new connection is established, unless the address sets another timeout."""
 
@@ -116,8 +124,10 @@ class Pool:
         self._claims: weakref.WeakSet[_Claim] = weakref.WeakSet()
         self._released: queue.SimpleQueue[None] = queue.SimpleQueue()
         """An item in this queue wakes a thread that waits for a connection."""
-        self._idle: list[Connection] = []
-        self._all: set[Connection] = set()
+        self._idle: dict[Connection, float] = {}
+        """The connections that are not in use, each with the time of its last use, in this order."""
+        self._all: dict[Connection, float] = {}
+        """All connections, each with the time at which it was opened."""
 
     @property
     def is_pooled(self) -> bool:
@@ -203,7 +213,8 @@ class Pool:
         """Return an idle connection or a new one. Raise `ConnectionLost` if none can be opened."""
         with self._lock:
             if self._idle:
-                return self._idle.pop()
+                # The one that was used last: the others can then become idle for long enough to be closed.
+                return self._idle.popitem()[0]
         return self.connect()
 
     def connect(self) -> Connection:
@@ -224,7 +235,7 @@ class Pool:
             connection.adapters.register_dumper(int, dumper)
         self._was_connected = True
         with self._lock:
-            self._all.add(connection)
+            self._all[connection] = time.monotonic()
         return connection
 
     def _disable_prepared_if_pooled(self, connection: Connection) -> None:
@@ -245,18 +256,28 @@ class Pool:
             connection.prepare_threshold = None
 
     def _release(self, connection: Connection) -> None:
-        """Return a connection to the pool. If the pool is closed or a transaction is open, close the connection."""
-        idle = self._psycopg.pq.TransactionStatus.IDLE
+        """Return a connection to the pool, and close those that were not used for long.
+
+        If the pool is closed, a transaction is open or the connection is old, the connection itself is closed.
+        """
+        idle, at = self._psycopg.pq.TransactionStatus.IDLE, time.monotonic()
         with self._lock:
-            if not self._closed and connection.pgconn.transaction_status == idle:
-                self._idle.append(connection)
-                return
-        self.disconnect(connection)
+            is_young = at - self._all.get(connection, at) < LIFETIME
+            if is_young and not self._closed and connection.pgconn.transaction_status == idle:
+                self._idle[connection] = at
+                ended = [each for each, used in self._idle.items() if at - used >= IDLE_SECONDS]
+            else:
+                ended = [connection]
+            for each in ended:
+                self._idle.pop(each, None)
+                self._all.pop(each, None)
+        for each in ended:
+            each.close()
 
     def disconnect(self, connection: Connection) -> None:
         """Close a connection that is in use."""
         with self._lock:
-            self._all.discard(connection)
+            self._all.pop(connection, None)
         connection.close()
 
     def close(self) -> None:
@@ -267,8 +288,9 @@ class Pool:
     def _close_idle(self) -> None:
         """Close the idle connections."""
         with self._lock:
-            idle, self._idle = self._idle, []
-            self._all.difference_update(idle)
+            idle, self._idle = self._idle, {}
+            for connection in idle:
+                self._all.pop(connection, None)
         for connection in idle:
             connection.close()
 
