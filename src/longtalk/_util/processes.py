@@ -1,4 +1,4 @@
-"""Helpers for processes: enlarge a pipe, terminate a group, limits of memory and open files, register fork hooks."""
+"""Helpers for processes: enlarge a pipe, terminate a group, memory and open files, register fork hooks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import platform
 import signal
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 PIPE_BYTES = 1 << 20
@@ -34,12 +35,31 @@ def limit_malloc_arenas() -> None:
     By default, up to eight arenas per core each keep free memory that the others can't use, so a process with many
     threads grows for a long time. Python's threads hardly ever allocate at the same time.
     """
-    if "MALLOC_ARENA_MAX" in os.environ or platform.libc_ver()[0] != "glibc":
-        return
-    with contextlib.suppress(ImportError, OSError, AttributeError):
+    library = None if "MALLOC_ARENA_MAX" in os.environ else _open_glibc()
+    if library is not None:
+        library.mallopt(_M_ARENA_MAX, 2)
+
+
+def return_free_memory() -> None:
+    """Return free memory of `malloc` to the system, if this is glibc. It takes some milliseconds, best in a thread.
+
+    glibc itself returns only what is free at the end of an arena, and after many threads have allocated a lot for a
+    short time, there is nearly always something at the end that is in use.
+    """
+    library = _open_glibc()
+    if library is not None:
+        library.malloc_trim(0)
+
+
+@cache
+def _open_glibc() -> Any:
+    """Return the C library of this process for calls, or None if it is not glibc."""
+    with contextlib.suppress(ImportError, OSError):
         import ctypes
 
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+        if platform.libc_ver()[0] == "glibc":
+            return ctypes.CDLL(None)
+    return None
 
 
 def allow_many_connections() -> None:

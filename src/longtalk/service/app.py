@@ -80,7 +80,8 @@ def create_app(
     @asynccontextmanager
     async def run(app: Starlette) -> AsyncIterator[Mapping[str, Any]]:
         service: Service = app.state.service
-        tasks = [asyncio.ensure_future(each) for each in (service.clean_up(), recover_all(service))]
+        jobs = service.clean_up(), service.return_memory(), recover_all(service)
+        tasks = [asyncio.ensure_future(each) for each in jobs]
         try:
             # The protocols of connections call `stop` as soon as the server stops.
             yield {"stop": service.stop}

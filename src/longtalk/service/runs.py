@@ -54,6 +54,8 @@ class Runs:
         self._writer = EventWriter(storage)
         self._renewer: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self.ended = 0
+        """How many runs have ended in this process."""
 
     @property
     def active(self) -> list[Run]:
@@ -325,6 +327,7 @@ class Runs:
                 await self._writer.finish(run)
             finally:
                 self._runs.pop(run.name, None)
+                self.ended += 1
                 run.ended = True
                 run.wake()
 

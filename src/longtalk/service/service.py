@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from longtalk._util.checks import PROFILE_ID
-from longtalk._util.concurrency import call_store
+from longtalk._util.concurrency import call_store, run_in_thread
+from longtalk._util.processes import return_free_memory
 from longtalk.archive.archive import AsyncArchive
 from longtalk.chat.chat import Compaction
 from longtalk.observation import OnEvent, join_observers
@@ -35,6 +36,7 @@ from longtalk.transcript.transcript import now
 from longtalk.turn.stream import AsyncStream
 
 _CLEAN_UP_SECONDS = 600
+_MEMORY_SECONDS = 10
 _log = logging.getLogger("longtalk")
 
 
@@ -140,6 +142,14 @@ class Service:
             except Exception as problem:
                 _log.warning("what has expired could not be deleted: %s", describe_for_log(problem))
             await asyncio.sleep(_CLEAN_UP_SECONDS)
+
+    async def return_memory(self) -> None:
+        """Return free memory to the system every ten seconds in which a run has ended."""
+        while True:
+            ended = self.runs.ended
+            await asyncio.sleep(_MEMORY_SECONDS)
+            if self.runs.ended != ended:
+                await run_in_thread(return_free_memory)
 
     def stop(self) -> asyncio.Future[None]:
         """Begin no more runs, and hand over those that do not end in time. Calling it again changes nothing."""
