@@ -7,7 +7,8 @@ relays the bytes of the same provider through the same HTTP client and server. T
 process, as the kernel counts it, so that other programs on the machine hardly matter; the store's server is not in it.
 A piece of text carries the time at which the provider sent it, so the client sees how late it is.
 
-`python -m bench.service --rounds 100` only shows whether memory grows without end: rounds of small streams.
+Memory is measured when no turn runs, after rounds of streams, on conversations that grow and on new ones in turn.
+`python -m bench.service --rounds 100` does only that, with many rounds of few streams.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 from typing import Any, NamedTuple
 
 from bench.service_parts import STAMP, make_prompt
@@ -35,8 +36,11 @@ INTERVAL = 0.4
 ROUNDS = 4
 FEW, LONG = 100, 120
 """The conversations whose CPU time is measured, and the pieces of a long answer: this leaves the machine some rest."""
-GOALS = {"event": 2.0, "turn": 3.0, "delay": 3.0, "memory": 1.1}
-SOAK_GOAL = 1.05
+GOALS = {"event": 2.0, "turn": 3.0, "delay": 3.0}
+MEMORY_ROUNDS = 20
+MEMORY_GOAL, SMALL_ROUNDS_GOAL = 1.1, 1.05
+REST_SECONDS = 11.0
+"""Longer than the service waits until it returns free memory."""
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -53,7 +57,8 @@ class Load(NamedTuple):
 
     turns: list[Turn]
     cpu: float
-    memory: int
+    peak: int
+    """The most resident memory that was seen meanwhile."""
 
 
 class Server:
@@ -72,6 +77,15 @@ class Server:
         """Return the resident memory, in bytes."""
         pages = [int(Path(f"/proc/{each.pid}/statm").read_text().split()[1]) for each in self._processes]
         return sum(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def read_memory_at_rest(self) -> int:
+        """Wait until the app has nothing to do, and return the resident memory, in bytes."""
+        for _ in range(10):
+            before = self.read_cpu()
+            sleep(REST_SECONDS)
+            if self.read_cpu() - before < REST_SECONDS / 20:
+                break
+        return self.read_memory()
 
 
 class _Client(asyncio.Protocol):
@@ -114,14 +128,21 @@ async def _ask(port: int, body: dict[str, Any]) -> Turn:
     return await client.ended
 
 
-async def _ask_all(port: int, bodies: list[dict[str, Any]], seconds: float) -> list[Turn | BaseException]:
-    """Ask for all turns, spread over some seconds, and return what the clients saw."""
+async def _ask_all(
+    server: Server, bodies: list[dict[str, Any]], seconds: float
+) -> tuple[list[Turn | BaseException], int]:
+    """Ask for all turns, spread over some seconds. Return what the clients saw, and the most memory meanwhile."""
 
     async def ask_later(number: int, body: dict[str, Any]) -> Turn:
         await asyncio.sleep(seconds * number / len(bodies))
-        return await _ask(port, body)
+        return await _ask(server.port, body)
 
-    return await asyncio.gather(*(ask_later(*each) for each in enumerate(bodies)), return_exceptions=True)
+    asked = asyncio.gather(*(ask_later(*each) for each in enumerate(bodies)), return_exceptions=True)
+    peak = server.read_memory()
+    while not asked.done():
+        await asyncio.wait([asked], timeout=0.2)
+        peak = max(peak, server.read_memory())
+    return await asked, peak
 
 
 class Bench:
@@ -136,11 +157,11 @@ class Bench:
         bodies = [body | ({"previous_response_id": after[i]} if after else {}) for i in range(conversations)]
         before = server.read_cpu()
         # The begin of turns is spread over two pieces' time, and all of them stream at once afterwards.
-        found = asyncio.run(_ask_all(server.port, bodies, 4 * interval))
+        found, peak = asyncio.run(_ask_all(server, bodies, 4 * interval))
         turns = [turn for turn in found if isinstance(turn, Turn)]
         self.errors += [repr(each) for each in found if not isinstance(each, Turn)]
         self.errors += [f"{turn.pieces} pieces of {pieces}" for turn in turns if turn.pieces != pieces]
-        return Load(turns, server.read_cpu() - before, server.read_memory())
+        return Load(turns, server.read_cpu() - before, peak)
 
 
 @contextmanager
@@ -206,13 +227,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     bench = Bench()
     if given.rounds:
-        found = [each for kind in given.stores.split(",") for each in soak(bench, kind, given.rounds)]
-        print(json.dumps({"bench": "service", "goals": found}))
+        with run_part("provider") as provider:
+            upstream = f"http://127.0.0.1:{provider.port}"
+            goals = [
+                measure_growth(bench, kind, upstream, given.rounds, FEW, 4, SMALL_ROUNDS_GOAL)
+                for kind in given.stores.split(",")
+            ]
+        print(f"Errors: {len(bench.errors)}", *bench.errors[:3])
+        print(json.dumps({"bench": "service", "goals": [*goals, make_goal("errors", len(bench.errors), 0)]}))
         return
     print(f"{given.conversations:,} conversations at once, {PIECES} pieces in {PIECES * INTERVAL:.0f} seconds each.\n")
     columns = ("CPU/event", "CPU/turn", "of it fix", "at load", "delay p95")
-    print(f"{'':28}" + "".join(f"{name:>11}" for name in columns) + f"{'memory':>16}{'wrong':>7}")
-    goals: list[dict[str, Any]] = []
+    print(f"{'':28}" + "".join(f"{name:>11}" for name in columns) + f"{'peak':>11}{'wrong':>7}")
+    goals = []
     with ExitStack() as stack:
         provider = stack.enter_context(run_part("provider"))
         upstream = f"http://127.0.0.1:{provider.port}"
@@ -225,43 +252,50 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     found = measure(bench, name, server, given.conversations, store)
                 if count == 1:
                     for each, goal in GOALS.items():
-                        value = found[each] if each == "memory" else found[each] / floor[each]
-                        goals.append(make_goal(f"{kind}, {_GOAL_NAMES[each]}", round(value, 3), goal))
+                        value = round(found[each] / floor[each], 3)
+                        goals.append(make_goal(f"{kind}, {_GOAL_NAMES[each]}", value, goal))
                 goals.append(make_goal(f"{name}, lost or doubled turns", found["wrong"], 0))
-    print(f"\nTimes in microseconds of CPU, delays in milliseconds. Errors: {len(bench.errors)}", *bench.errors[:3])
+        print("\nTimes in microseconds of CPU, delays in milliseconds, the most resident memory in MB.")
+        for kind in given.stores.split(","):
+            streams = given.conversations // 2
+            goals.append(measure_growth(bench, kind, upstream, MEMORY_ROUNDS, streams, PIECES, MEMORY_GOAL))
+    print(f"\nErrors: {len(bench.errors)}", *bench.errors[:3])
     goals.append(make_goal("errors", len(bench.errors), 0))
     print(json.dumps({"bench": "service", "goals": goals}))
 
 
-def soak(bench: Bench, kind: str, rounds: int) -> list[dict[str, Any]]:
-    """Run rounds of small streams on new conversations, print the memory, and return the goals.
+def measure_growth(
+    bench: Bench, kind: str, upstream: str, rounds: int, streams: int, pieces: int, goal: float
+) -> dict[str, Any]:
+    """Run rounds of streams, print the memory at rest after some of them, and return the goal of its growth.
 
-    The memory is that between rounds, when no turn runs. Pools and caches grow in the first fifth of the rounds.
+    Each second round goes on with the conversations of the one two rounds before; the others are on new conversations.
+    Pools and caches grow in the first fifth of the rounds.
     """
-    memory: list[int] = []
-    with ExitStack() as stack:
-        provider = stack.enter_context(run_part("provider"))
-        store = stack.enter_context(make_store(kind))
-        server = stack.enter_context(run_part("service", f"http://127.0.0.1:{provider.port}", store))
-        print(f"{kind}: {FEW} streams a round. Memory after")
+    memory, peaks, after = [], [], list[str]()
+    first = max(1, rounds // 5)
+    with make_store(kind) as store, run_part("service", upstream, store) as server:
+        print(f"\n{kind}, 1 process, {streams} streams a round. At rest, and the peak since then:")
         for number in range(1, rounds + 1):
-            memory.append(bench.load(server, FEW, 4, 0.05).memory)
-            if number % max(1, rounds // 10) == 0:
-                print(f"{number:6} rounds{memory[-1] / 1e6:9.1f} MB", flush=True)
-    first, middle = memory[max(1, rounds // 5) - 1], memory[max(1, rounds // 2) - 1]
-    later = (memory[-1] - middle) / (rounds - rounds // 2) / FEW
-    print(f"{later / 1e3:.2f} kB a turn in the second half. Errors: {len(bench.errors)}", *bench.errors[:3])
-    return [
-        make_goal(f"{kind}, growth of memory after a fifth of the rounds", round(memory[-1] / first, 3), SOAK_GOAL),
-        make_goal(f"{kind}, errors in many rounds", len(bench.errors), 0),
-    ]
+            grows = number % 2 == 0
+            load = bench.load(server, streams, pieces, 0.05, after if grows else ())
+            peaks.append(load.peak)
+            if grows:
+                after = [turn.response for turn in load.turns] if len(load.turns) == streams else []
+            if number % first == 0:
+                memory.append(server.read_memory_at_rest())
+                print(f"{number:6} rounds{memory[-1] / 1e6:9.1f}{max(peaks) / 1e6:9.1f} MB", flush=True)
+                peaks.clear()
+    name = (
+        f"{kind}, growth of memory at rest from round {first} to round {rounds // first * first} of {streams} streams"
+    )
+    return make_goal(name, round(memory[-1] / memory[0], 3), goal)
 
 
 _GOAL_NAMES = {
     "event": "CPU of an event against a bare relay",
     "turn": "CPU of a turn against a bare relay",
     "delay": "95th percentile of the delay at half load against a bare relay",
-    "memory": "growth of memory from the second to the last round",
 }
 
 
@@ -284,14 +318,12 @@ def measure(bench: Bench, name: str, server: Server, conversations: int, store: 
         loads.append(bench.load(server, conversations, PIECES, INTERVAL, after))
         after = [turn.response for turn in loads[-1].turns] if store else []
     wrong = count_wrong_turns(store, conversations, ROUNDS) if store else 0
-    # In the first round, the pools of threads and connections grow.
-    memory = f"{loads[1].memory / 1e6:.0f} to {loads[-1].memory / 1e6:.0f} MB"
+    peak = max(load.peak for load in loads)
     full = min(load.cpu for load in loads) / conversations
     times = (event, turn, turn - PIECES * event, full)
     row = "".join(f"{1e6 * time:11.0f}" for time in times)
-    print(f"{name:28}{row}{delay:11.1f}{memory:>16}{wrong:7.0f}", flush=True)
-    growth = loads[-1].memory / loads[1].memory
-    return {"event": event, "turn": turn, "delay": delay, "memory": growth, "wrong": wrong}
+    print(f"{name:28}{row}{delay:11.1f}{peak / 1e6:11.0f}{wrong:7.0f}", flush=True)
+    return {"event": event, "turn": turn, "delay": delay, "wrong": wrong}
 
 
 if __name__ == "__main__":
