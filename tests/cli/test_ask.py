@@ -219,7 +219,10 @@ def test_a_question_that_failed_leaves_no_conversation(environment: dict[str, st
         (["-o", "temperature=0", "Hi."], 1, "as two words: -o temperature 0"),
         (["-o", "temperature", "hot", "Hi."], 1, "The option 'temperature' is a number, and not 'hot'"),
         (["-f", "missing.txt", "Hi."], 1, "Can't read missing.txt"),
-        (["-f", "binary", "Hi."], 1, "is not text"),
+        (["-f", "binary", "Hi."], 1, "is not text, so it can't be sent."),
+        (["-a", "binary", "Hi."], 1, "WebP image.\n"),
+        (["-f", "cat.png", "Hi."], 1, "is not text, but an image: attach it with -a."),
+        (["-f", "latin1.txt", "Hi."], 1, "latin1.txt is not text in UTF-8. If it is Latin-1: iconv -f latin1"),
         (["-a", "text.txt", "Hi."], 1, "is not a PNG, JPEG, GIF or WebP image"),
         (["-a", "text.txt", "Hi."], 1, "Add a text file with -f"),
         (["-f", "http://127.0.0.1:9/x", "Hi."], 1, "curl -s http://127.0.0.1:9/x | longtalk ask"),
@@ -244,6 +247,7 @@ def test_what_can_not_be_asked_is_said(
     files = {
         "binary": b"\xff\xfe\x00",
         "text.txt": b"plain text (",
+        "latin1.txt": b"caf\xe9",
         "empty.py": b"",
         "list.json": b"[]",
         "cat.png": PNG,
@@ -253,7 +257,7 @@ def test_what_can_not_be_asked_is_said(
     given = [str(tmp_path / each) if each in files else each for each in arguments]
     done = longtalk("ask", "--store", tmp_path / "talks.db", *given, environment=environment)
     assert (done.returncode, done.stdout) == (status, "")
-    assert message in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split()) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -270,6 +274,9 @@ def test_what_can_not_be_asked_is_said(
         (["ask", "-m", "openai:gpt-5.6", "Hi"], "set OPENAI_API_KEY, or run `longtalk config set-key openai`."),
         (["hi"], "To ask a question: longtalk ask hi"),
         (["--store", "talks.db", "--json", "list"], "after the command: longtalk list --store talks.db --json"),
+        (["compare", "talk"], "Use diff <(longtalk show ID --branch A)"),
+        (["diff"], "Use diff <(longtalk show ID --branch A)"),
+        (["undo"], "Use `longtalk rewind ID ENTRY`, or /undo in a chat"),
         (["template", "x"], "Use `longtalk config alias NAME -s TEXT`"),
         (["config", "set", "model", "ollama:x"], "The setting is called 'default_model'"),
         (["models", "default", "x"], "write it as provider:model."),
@@ -326,6 +333,15 @@ def test_an_image_is_sent_by_its_address(loopback: Loopback, environment: dict[s
 def test_data_that_is_no_text_is_not_sent(environment: dict[str, str], talks: str) -> None:
     done = longtalk("ask", "--store", talks, "What is it?", said=b"\x7fELF\0\1", environment=environment)
     assert (done.returncode, "neither text nor" in done.stderr) == (1, True)
+
+
+def test_piped_text_that_is_not_utf8_is_pointed_out(
+    loopback: Loopback, environment: dict[str, str], talks: str
+) -> None:
+    loopback.say(streamed("Yes."))
+    done = longtalk(*at(loopback, talks, "Good?"), said=b"caf\xe9\n", environment=environment)
+    assert "iconv -f latin1 -t utf-8 | longtalk" in done.stderr
+    assert (done.stdout, read_messages(loopback)[0]["content"]) == ("Yes.\n", "caf�\n\nGood?")
 
 
 def test_a_schema_is_given_as_fields_or_as_json(loopback: Loopback, environment: dict[str, str], talks: str) -> None:

@@ -162,10 +162,11 @@ def test_chat_and_keep_a_key(loopback: Loopback, user: User, tmp_path: Path) -> 
 
 
 def test_find_the_system_text_and_the_model_again(user: User) -> None:
-    user("Good morning", "-s", "Answer in French.", answer="Bonjour.")
+    user("Good morning", "-s", "Answer in French.", "-o", "temperature", "0", answer="Bonjour.")
     lines = user("show").splitlines()
-    assert lines[:2] == ["system", "    Answer in French."]
-    assert lines[6].endswith("openai-chat:gpt-5.6")
+    assert lines[:2] == ["options  (of the last turn)", "    temperature 0"]
+    assert lines[3:5] == ["system  (of the last turn)", "    Answer in French."]
+    assert lines[9].endswith("openai-chat:gpt-5.6")
     first, second = map(json.loads, user("show", "--json").splitlines())
     assert (first["system"], "system" in second) == ("Answer in French.", False)
     assert "\nsystem    4  Answer in French.\n" in user("context")

@@ -56,7 +56,20 @@ def test_a_good_installation_has_no_errors(tmp_path: Path) -> None:
     open_store(str(tmp_path / "t.db")).close()
     found = look(tmp_path)
     assert (found["warning"], found["error"]) == ([], [])
-    assert [each.partition(":")[0] for each in found["ok"]] == ["versions", "settings", "store", "keys", "model"]
+    subjects = [each.partition(":")[0] for each in found["ok"]]
+    assert subjects == ["versions", "settings", "store", "keys", "API keys", "model"]
+
+
+def test_keys_of_providers_are_named_with_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    file = tmp_path / "config" / "longtalk" / "credentials.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("groq = 'gsk-secret'")
+    file.chmod(0o600)
+    (found,) = [each for each in look(tmp_path)["ok"] if each.startswith("API keys")]
+    assert "groq (stored)" in found
+    assert "ANTHROPIC_API_KEY" in found
+    assert "secret" not in found
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 import mimetypes
 import os
 import re
 import runpy
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from longtalk.cli.files import display_name, read_file
-from longtalk.cli.output import shorten
+from longtalk.cli.output import print_note, shorten
 from longtalk.errors import InputError
 from longtalk.wires.convert import Image
 
@@ -52,6 +54,11 @@ def read_question(words: str, files: Sequence[str], images: Sequence[str]) -> Qu
             raise InputError("What is piped in is neither text nor a PNG, JPEG, GIF or WebP image.")
         else:
             parts.append(io.TextIOWrapper(io.BytesIO(piped), "utf-8", "replace").read())
+            if not _is_text(piped):
+                print_note(
+                    "(What is piped in is not all UTF-8: what can't be read is sent as �. Latin-1 can be read with: "
+                    "… | iconv -f latin1 -t utf-8 | longtalk …)"
+                )
     return Question("\n\n".join(part for each in (*parts, words) if (part := each.strip())), pictures)
 
 
@@ -62,10 +69,24 @@ def _read_pipe() -> bytes:
 def _read_text(name: str) -> str:
     if _URL.match(name):
         raise InputError(f"{name} is not a file. To ask about it: curl -s {name} | longtalk ask …")
-    try:
-        return read_file(name).decode()
-    except UnicodeDecodeError:
-        raise InputError(f"{display_name(name)} is not text. Attach an image with -a.") from None
+    data = read_file(name)
+    if _is_text(data):
+        return data.decode()
+    what = f"{display_name(name)} is not text"
+    if _detect_image(data):
+        raise InputError(f"{what}, but an image: attach it with -a.")
+    if b"\0" in data:
+        raise InputError(f"{what}, so it can't be sent.")
+    raise InputError(
+        f"{what} in UTF-8. If it is Latin-1: iconv -f latin1 -t utf-8 {shlex.quote(display_name(name))} | longtalk …"
+    )
+
+
+def _is_text(data: bytes) -> bool:
+    with contextlib.suppress(UnicodeDecodeError):
+        data.decode()
+        return b"\0" not in data
+    return False
 
 
 def _read_image(name: str) -> Image:
@@ -75,7 +96,8 @@ def _read_image(name: str) -> Image:
     data = read_file(name)
     kind = _detect_image(data) or ""
     if not kind:
-        raise InputError(f"{display_name(name)} is not a PNG, JPEG, GIF or WebP image. Add a text file with -f.")
+        hint = " Add a text file with -f." if _is_text(data) else ""
+        raise InputError(f"{display_name(name)} is not a PNG, JPEG, GIF or WebP image.{hint}")
     return _make_image(kind, data)
 
 

@@ -26,16 +26,18 @@ from longtalk.cli.shared_options import (
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="longtalk %(version)s")
+@click.version_option(__version__, "-V", "--version", message="longtalk %(version)s")
 def commands() -> None:
     """Long talks, short prompts.
 
-    A question in the place of a command is asked.
+    Without a command, this asks a question, as `longtalk ask` does: longtalk -m MODEL -s SYSTEM -f FILE "…". The option
+    -c continues the last conversation; `longtalk ask --help` lists all options.
 
     \b
-    longtalk chat
     longtalk "What is a fugue?"
+    longtalk -c "And a canon?"
     git diff | longtalk -s "Write a commit message."
+    longtalk chat
     longtalk list
     longtalk chat --help
     """
@@ -163,7 +165,8 @@ def stats(**options: Any) -> None:
     "--model",
     "models",
     multiple=True,
-    help="Use the prices of this model, as provider:model. Repeatable. Default: the models of the conversation.",
+    help="Use the prices of this model, as provider:model. Repeatable. Default: the models of the conversation, or two "
+    "others if none of these has prices.",
 )
 @click.option(
     "-p",
@@ -185,8 +188,9 @@ def simulate(policies: tuple[str, ...], **options: Any) -> None:
     TRANSCRIPT is the id of a conversation or a file: a state, an export, or messages in OpenAI's chat format (- reads
     standard input). If it is omitted, the most recently changed conversation is used. No model is called.
 
-    Columns: policy, average and maximum tokens per request, share read from the provider's cache, number of epochs,
-    number of summaries, total cost, cost per turn, and the ratio to the optimum, which knows the whole conversation in
+    Columns: policy, average and maximum tokens per request, share read from the provider's cache, number of epochs
+    (each begins where the cache is lost, because the beginning of the request changes), number of summaries, total
+    cost, cost per turn, and the ratio to the optimum, which knows the whole conversation in
     advance. Unknown values are printed as -. If the output is piped, the model is the first column.
 
     \b
@@ -279,9 +283,10 @@ def models(words: tuple[str, ...], **options: Any) -> None:
     """List or search known models.
 
     With a QUERY, this lists the models whose names contain all its words. `longtalk models default` prints the default
-    model, and `longtalk models default NAME` sets it. Columns: model, window, output limit, kind of
-    cache, prices in US dollars per million tokens (input, output, cache read, cache write), and prices of long
-    requests. Unknown values are printed as -. Exits with status 1 if nothing matches.
+    model, and `longtalk models default NAME` sets it. Columns: model, window, output limit, the provider's cache
+    (automatic, marks where Longtalk marks what to cache, or none), prices in US dollars per million tokens (input,
+    output, cache read, cache write), and prices of long requests. Unknown values are printed as -. Exits with status 1
+    if nothing matches.
 
     \b
     longtalk models sonnet

@@ -29,12 +29,15 @@ _COMMANDS = {
     "plugins": "There are no plugins. `longtalk models` lists the models.",
     "embed": "There are no embeddings of texts. `longtalk search WORDS` finds messages.",
     "default": "Use `longtalk models default`.",
+    "compare": "Use diff <(longtalk show ID --branch A) <(longtalk show ID --branch B).",
+    "undo": "Use `longtalk rewind ID ENTRY`, or /undo in a chat: another branch keeps what is cut off.",
 }
 _COMMANDS |= {
     "log": _COMMANDS["logs"],
     "costs": _COMMANDS["cost"],
     "usage": _COMMANDS["cost"],
     "alias": _COMMANDS["aliases"],
+    "diff": _COMMANDS["compare"],
     "install": _COMMANDS["plugins"],
     "uninstall": _COMMANDS["plugins"],
     "embed-multi": _COMMANDS["embed"],
@@ -103,6 +106,10 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take options that come before a question for `ask`: `longtalk -m MODEL "…"`. What is piped in is asked."""
+        if args[:1] == ["help"] and all(each in self.commands for each in args[1:2]):
+            args = [*args[1:], "--help"]
+        elif args == ["version"]:
+            args = ["--version"]
         if (args and args[0].startswith("-") and not _is_option_of(self, ctx, args[0])) or (not args and _has_pipe()):
             self._check_order(ctx, args)
             args = ["ask", *args]

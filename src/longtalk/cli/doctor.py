@@ -17,6 +17,7 @@ import longtalk
 from longtalk.cli.output import escape_line, print_json, print_note, print_text
 from longtalk.errors import LongtalkError
 from longtalk.providers.base import explain_unknown_prices
+from longtalk.providers.registry import PROVIDERS
 from longtalk.service.access import AccessKeys, Gate, is_loopback
 from longtalk.service.errors import ApiError
 from longtalk.service.models import Models
@@ -190,11 +191,14 @@ def _check_access(settings: Settings, keys: AccessKeys) -> Iterator[Finding]:
 
 def _check_models(settings: Settings) -> Iterator[Finding]:
     try:
-        load_credentials()
+        stored = load_credentials()
         models = Models(settings, Credentials())
     except LongtalkError as problem:
         yield Finding("error", "models", str(problem))
         return
+    variables = dict.fromkeys(each.key_variable or "" for each in PROVIDERS.values())
+    found = [*(f"{name} (stored)" for name in stored), *(name for name in variables if os.environ.get(name))]
+    yield Finding("ok", "API keys", ", ".join(found) or "none: `longtalk config set-key PROVIDER` stores one")
     for name in models.names:
         try:
             model = models.find(name)
@@ -207,4 +211,5 @@ def _check_models(settings: Settings) -> Iterator[Finding]:
             text = f"{name}: Cost is limited, and its prices are unknown: {reason}. Requests for it are refused."
             yield Finding("warning", "model", text)
         else:
-            yield Finding("ok", "model", f"{name}: {model.provider.label}")
+            label = model.provider.label
+            yield Finding("ok", "model", label if name == label else f"{name}: {label}")

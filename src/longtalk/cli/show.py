@@ -12,6 +12,7 @@ import msgspec
 from longtalk.archive.history import HistoryEntry, to_history
 from longtalk.cli import files
 from longtalk.cli.answers import extract_code
+from longtalk.cli.earlier import format_options
 from longtalk.cli.output import escape, escape_line, format_time, print_json, print_note, print_text
 from longtalk.cli.store import choose_branch, find_or_latest, open_archive
 from longtalk.cli.tables import Column, print_table, wrap_line
@@ -83,8 +84,10 @@ def run(
         for number, each in enumerate(entries):
             _print_entry(each, {"system": system} if number == 0 and system else {})
     else:
+        if held is not None and held.options and not limit:
+            print_text(f"options  (of the last turn)\n    {format_options(held.options)}\n")
         if system and not limit:
-            print_text("system")
+            print_text("system  (of the last turn)")
             _print_indented(system)
             print_text("")
         print_history(entries)

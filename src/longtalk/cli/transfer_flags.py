@@ -61,7 +61,8 @@ def export(everything: bool, **options: Any) -> None:
 @click.option(
     "--mapping",
     metavar="FILE",
-    help="Import an app's own tables: a TOML or JSON file says which tables and columns (docs/imports.md).",
+    help="Import an app's own tables: a TOML or JSON file with `conversations` (table, id) and `messages` (table, "
+    "conversation, role, content) says which tables and columns.",
 )
 @owners_options
 @click.option("--dry-run", is_flag=True, help="Print what would be imported, but write nothing.")

@@ -686,6 +686,13 @@ def test_the_version_and_the_help_are_shown(environment: dict[str, str]) -> None
     from longtalk import __version__
 
     assert longtalk("--version", environment=environment).stdout == f"longtalk {__version__}\n"
+    for words in (["-V"], ["version"]):
+        assert longtalk(*words, environment=environment).stdout == f"longtalk {__version__}\n"
+    for words in (["help"], ["help", "config", "set"]):
+        assert (
+            longtalk(*words, environment=environment).stdout
+            == longtalk(*words[1:], "--help", environment=environment).stdout
+        )
     shown = " ".join(longtalk("chat", "-h", environment=environment).stdout.split())
     assert "longtalk chat lesson-7 -m ollama:llama3.2" in shown
     assert "most recently changed" in shown

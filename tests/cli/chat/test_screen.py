@@ -117,6 +117,12 @@ def test_at_any_width_no_line_is_lost_and_help_fits(loopback: Loopback, start: S
     assert person.leave() == 0
 
 
+def test_the_line_at_the_bottom_fits_a_narrow_terminal(start: Start) -> None:
+    person = start("a-conversation-with-quite-a-long-id-about-bows", "-p", "KeepLast(6)", columns=60)
+    person.wait_for(r"a-conversation-with-\S+… · compatible:m · KeepLast\(6\)")
+    assert person.leave() == 0
+
+
 @pytest.mark.slow
 def test_commands_ids_branches_and_models_are_completed(loopback: Loopback, start: Start, talks: str) -> None:
     with SQLite(talks) as store:

@@ -21,8 +21,10 @@ from longtalk._util.private_files import create_private, make_private_folder
 from longtalk.cli.chat.commands import COMMANDS
 from longtalk.cli.output import escape_line
 from longtalk.cli.session import ChatSession
+from longtalk.cli.tables import cut, measure
 from longtalk.errors import LongtalkError
 from longtalk.models import registry
+from longtalk.policies import KeepAll
 from longtalk.policies.notation import format_policy
 from longtalk.service.settings import load_settings
 
@@ -77,8 +79,15 @@ class Prompt:
         """Return the line at the bottom: the conversation, and how it is held."""
         session = self._session
         branch = "" if session.talk.branch == "main" else f" on {escape_line(session.talk.branch)}"
-        parts = [escape_line(session.id) + branch, session.provider.label, format_policy(session.policy)]
-        return " · ".join([*parts, "Alt-Enter sends"] if self.is_multiline else parts)
+        more = [session.provider.label]
+        if session.policy != KeepAll():
+            more.append(format_policy(session.policy))
+        if self.is_multiline:
+            more.append("Alt-Enter sends")
+        room = self._prompt.output.get_size().columns
+        # On a narrow terminal, the name of the conversation and its branch is cut before the rest.
+        name = cut(escape_line(session.id) + branch, max(20, room - sum(3 + measure(each) for each in more)))
+        return cut(" · ".join([name, *more]), room)
 
     def _bind_keys(self) -> KeyBindings:
         keys = KeyBindings()
