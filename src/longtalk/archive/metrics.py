@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch
 from longtalk.context.manifest import restore_runs
 from longtalk.transcript.manifest import read_manifest
-from longtalk.transcript.transcript import Turn, TurnStatus
+from longtalk.transcript.transcript import Turn, TurnStatus, now
 from longtalk.usage import Usage
 from longtalk.wires import read_usage
+
+if TYPE_CHECKING:
+    from longtalk.models.call_cost import Prices
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +54,29 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of all model calls of the turn, as the provider reported them."""
     cost: float | None = None
     """The cost of all model calls of the turn in US dollars, at the prices when it ran; None if unknown."""
+
+
+def estimate_metrics(context: Context, model: str, prices: Prices | None) -> Metrics:
+    """Return the metrics of a request that was composed and not sent: its parts, and its cost without any cache."""
+    from longtalk.models.call_cost import cost
+
+    spent = cost(Usage(input=context.tokens), prices)
+    return Metrics(
+        turn="",
+        at=now(),
+        model=model,
+        status="running",
+        calls=0,
+        total=context.tokens,
+        history=sum(run.tokens for run in context.manifest if run.verdict == "sent"),
+        summary=context.summary,
+        brief=context.brief,
+        outline=context.outline,
+        recall=context.recall,
+        recall_why=context.recall_why,
+        left_out=sum(run.tokens for run in context.manifest if run.verdict not in ("sent", "recalled")),
+        cost=None if spent is None else spent.total,
+    )
 
 
 def build_metrics(turn: Turn, manifest: bytes, epochs: Mapping[int, Epoch]) -> Metrics:

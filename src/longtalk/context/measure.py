@@ -42,6 +42,11 @@ UNKNOWN_WINDOW = 32_000
 """The number of tokens that is assumed for an unknown window."""
 
 
+def find_answer_room(window: int | None, limit: int | None) -> int:
+    """Return how many tokens of a window are kept free for the answer. `limit` is the most that it may have, if set."""
+    return limit or min((window or 0) // 8, MAX_ANSWER_ROOM)
+
+
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """The model with its limits and prices, and the sizes of the other parts of a request."""
 

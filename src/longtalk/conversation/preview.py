@@ -8,14 +8,30 @@ from typing import TYPE_CHECKING
 from longtalk._util.concurrency import call_store
 from longtalk.archive.profile_reading import read_privacy
 from longtalk.chat.session import AsyncStateSession
+from longtalk.context.compose import Context
 from longtalk.conversation.privacy import add_profile
 from longtalk.stores.base import Store
 from longtalk.transcript.transcript import Transcript
-from longtalk.turn.engine import AsyncEngine
+from longtalk.turn.engine import AsyncEngine, TurnArguments
 
 if TYPE_CHECKING:
     from longtalk.memory.recall.config import Recall, Recalled
     from longtalk.memory.recall.index import RecallIndex
+
+
+async def preview_turn(
+    engine: AsyncEngine,
+    given: TurnArguments,
+    transcript: Transcript,
+    *,
+    store: Store,
+    owner: str,
+    conversation: str,
+    branch: str,
+) -> tuple[Context, bytes]:
+    """Return the first request of a turn after a transcript of a branch, and its JSON. Nothing is sent or stored."""
+    session = AsyncPreviewSession(engine, store, owner, conversation, branch)
+    return await engine.begin(session, await session.prepare(transcript), given).preview()
 
 
 class AsyncPreviewSession(AsyncStateSession):

@@ -20,7 +20,7 @@ from longtalk.chat.chat import AsyncChat, Compaction
 from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch
 from longtalk.conversation.conversation import AsyncConversation
-from longtalk.conversation.preview import AsyncPreviewSession
+from longtalk.conversation.preview import preview_turn
 from longtalk.conversation.request import TurnRequest
 from longtalk.errors import InputError, NotFound, ResultMismatch
 from longtalk.events import Compacted
@@ -267,11 +267,8 @@ async def prepare_request(order: TurnOrder, store: Store) -> tuple[Context, byte
     """Return the first request of a turn on a stored conversation, and its JSON. Nothing is sent or kept."""
     model, given = order.model, read_input(order)
     state = read_state_before(order, given)
-    engine = AsyncEngine(model.provider, policy=model.policy)
-    session = AsyncPreviewSession(engine, store, order.owner, order.conversation or "", order.branch)
-    runner = engine.begin(
-        session,
-        await session.prepare(codec.decode(state, wires=NAMES) if state else Transcript()),
+    return await preview_turn(
+        AsyncEngine(model.provider, policy=model.policy),
         TurnArguments(
             message=given.message,
             system=model.system or None if order.system is None else order.system,
@@ -280,8 +277,12 @@ async def prepare_request(order: TurnOrder, store: Store) -> tuple[Context, byte
             options={**model.options, **order.options},
             output=order.output,
         ),
+        codec.decode(state, wires=NAMES) if state else Transcript(),
+        store=store,
+        owner=order.owner,
+        conversation=order.conversation or "",
+        branch=order.branch,
     )
-    return await runner.preview()
 
 
 def append_input(order: TurnOrder) -> bytes | None:

@@ -9,14 +9,30 @@ from typing import TYPE_CHECKING
 from longtalk._sync._util.concurrency import call_store
 from longtalk.archive.profile_reading import read_privacy
 from longtalk._sync.chat.session import StateSession
+from longtalk.context.compose import Context
 from longtalk._sync.conversation.privacy import add_profile
 from longtalk.stores.base import Store
 from longtalk.transcript.transcript import Transcript
-from longtalk._sync.turn.engine import Engine
+from longtalk._sync.turn.engine import Engine, TurnArguments
 
 if TYPE_CHECKING:
     from longtalk.memory.recall.config import Recall, Recalled
     from longtalk.memory.recall.index import RecallIndex
+
+
+def preview_turn(
+    engine: Engine,
+    given: TurnArguments,
+    transcript: Transcript,
+    *,
+    store: Store,
+    owner: str,
+    conversation: str,
+    branch: str,
+) -> tuple[Context, bytes]:
+    """Return the first request of a turn after a transcript of a branch, and its JSON. Nothing is sent or stored."""
+    session = PreviewSession(engine, store, owner, conversation, branch)
+    return engine.begin(session, session.prepare(transcript), given).preview()
 
 
 class PreviewSession(StateSession):

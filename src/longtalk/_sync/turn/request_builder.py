@@ -13,7 +13,7 @@ import msgspec
 
 from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch, read_windows, record_summary
-from longtalk.context.measure import MAX_ANSWER_ROOM, Terms
+from longtalk.context.measure import Terms, find_answer_room
 from longtalk.context.prepare import Prepared, Recipient, prepare
 from longtalk.events import Compacted
 from longtalk.notices import Notice
@@ -209,7 +209,7 @@ class RequestBuilder:
             window=window,
             is_learned=learned_window is not None and not self._is_refused,
             given=self._window,
-            answer=self._answer_limit or min((window or 0) // 8, MAX_ANSWER_ROOM),
+            answer=find_answer_room(window, self._answer_limit),
             prices=draft.prices,
             prices_unknown=self._prices_unknown,
             caches=provider.capabilities.cache,

@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 
-from longtalk.archive.metrics import Metrics
-from longtalk.context.measure import MAX_ANSWER_ROOM
+from longtalk.archive.metrics import Metrics, estimate_metrics
+from longtalk.context.measure import find_answer_room
 from longtalk.context.token_limit import find_compaction_point
 from longtalk.models import registry
-from longtalk.models.call_cost import cost
 from longtalk.policies.notation import format_policy
 from longtalk.service.native.conversations import find_info
 from longtalk.service.native.inspection import ManifestObject, RequestObject
@@ -19,8 +18,6 @@ from longtalk.service.native.start_turn import StartTurn, make_order
 from longtalk.service.native.talks import find_model
 from longtalk.service.turns import prepare_request, read_state
 from longtalk.tokens import count_message, counter_for
-from longtalk.transcript.transcript import now
-from longtalk.usage import Usage
 from longtalk.wires.options import answer_token_limit
 
 
@@ -76,36 +73,21 @@ async def _prepare(call: ApiCall[Nothing, StartTurn]) -> tuple[ManifestObject, M
     order = make_order(call, given, model)
     order = msgspec.structs.replace(order, conversation=info.id, branch=given.branch, state=state)
     context, body = await prepare_request(order, call.service.store)
-    label, runs = model.provider.label, context.manifest
+    label = model.provider.label
     known = registry.find(label)
     window = call.service.models.find_window(label)
-    spent = cost(Usage(input=context.tokens), model.provider.capabilities.prices or (known.prices if known else None))
-    metrics = Metrics(
-        turn="",
-        at=now(),
-        model=label,
-        status="running",
-        calls=0,
-        total=context.tokens,
-        history=sum(run.tokens for run in runs if run.verdict == "sent"),
-        summary=context.summary,
-        brief=context.brief,
-        outline=context.outline,
-        recall=context.recall,
-        recall_why=context.recall_why,
-        left_out=sum(run.tokens for run in runs if run.verdict not in ("sent", "recalled")),
-        cost=None if spent is None else spent.total,
-    )
+    prices = model.provider.capabilities.prices or (known.prices if known else None)
+    metrics = estimate_metrics(context, label, prices)
     message = sum(count_message(each, counter_for(label)) for each in order.messages)
     answer = answer_token_limit({**model.options, **order.options})
     manifest = ManifestObject(
         turn="",
         branch=given.branch,
-        runs=list(runs),
+        runs=list(context.manifest),
         metrics=metrics,
         message=message,
         window=window,
-        reserved=None if window is None else answer or min(window // 8, MAX_ANSWER_ROOM),
+        reserved=None if window is None else find_answer_room(window, answer),
         limit=find_compaction_point(
             model.policy, window, max(0, metrics.total - metrics.history - metrics.summary + message)
         ),

@@ -14,7 +14,7 @@ from longtalk.archive.metrics import Metrics
 from longtalk.archive.recalled import RecalledEntry
 from longtalk.branches.rebuild import SentRequest
 from longtalk.context.costs import CostReceipt
-from longtalk.context.measure import MAX_ANSWER_ROOM
+from longtalk.context.measure import find_answer_room
 from longtalk.context.token_limit import find_compaction_point
 from longtalk.memory.recall.topics import Topic
 from longtalk.policies.notation import format_policy
@@ -187,7 +187,7 @@ async def read_manifest(call: ApiCall[BranchQuery, Nothing]) -> ManifestObject:
         metrics=metrics,
         message=message,
         window=window,
-        reserved=None if window is None else answer or min(window // 8, MAX_ANSWER_ROOM),
+        reserved=None if window is None else find_answer_room(window, answer),
         limit=None if policy is None else find_compaction_point(policy, window, outside),
         policy="" if settings is None else format_policy(policy) if policy else settings.policy_text,
         rules=[] if policy is None else [str(each.over) for each in policy.compactors],
