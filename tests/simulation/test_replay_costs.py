@@ -51,6 +51,14 @@ def test_the_cache_holds_the_request_before_for_some_minutes() -> None:
     assert found[0].cached == found[0].plain
 
 
+def test_a_turn_that_sent_everything_has_in_a_replay_what_its_provider_reported() -> None:
+    first = make_metrics(0, usage=Usage(input=1_000, cached=900))
+    second = make_metrics(1, usage=Usage(input=1_000, cached=10))
+    assert [each.usage.cached for each in estimate_replay([first, second])] == [900, 1_000]
+    (shortened,) = estimate_replay([msgspec.structs.replace(first, left_out=10)])
+    assert shortened.usage.cached == 0
+
+
 def test_a_provider_that_bills_writes_to_its_cache_gets_them() -> None:
     first, second = estimate_replay(
         [make_metrics(0, "anthropic:claude-sonnet-5"), make_metrics(MINUTE, "anthropic:claude-sonnet-5", left_out=100)]

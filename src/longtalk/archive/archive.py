@@ -21,6 +21,7 @@ from longtalk.archive.owner_profile import AsyncOwnerProfile
 from longtalk.archive.profile_reading import change_privacy, forget_source, read_privacy
 from longtalk.archive.reading import AsyncArchiveReading, not_found_error
 from longtalk.archive.redaction import REDACTED, replace_content
+from longtalk.archive.tree import select_on_branch
 from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.expire import expire
 from longtalk.errors import CorruptStore, InputError, NotFound
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from longtalk.transfer.owners import Owners
 
 Format: TypeAlias = Literal["md", "json", "jsonl"]
+_OTHER_BRANCHES = 3
+"""How many times as many hits are read if only those on one branch are wanted."""
 
 
 class AsyncArchive(AsyncArchiveReading):
@@ -85,17 +88,25 @@ class AsyncArchive(AsyncArchiveReading):
                 last = page[-1]
         return list(found.values())
 
-    async def search(self, text: str, *, limit: int = 20, conversation: str | None = None) -> list[SearchHit]:
+    async def search(
+        self, text: str, *, limit: int = 20, conversation: str | None = None, branch: str | None = None
+    ) -> list[SearchHit]:
         """Return at most `limit` entries that contain any of the words in `text`, best matches first.
 
         Text in double quotes is searched as a phrase, and `viol*` finds all words that begin so. With `conversation`,
-        only that conversation is searched. The entries are followed by lines that the app wrote into a brief and that
-        are no longer there, with the role "brief".
+        only that conversation is searched; with `branch` too, only what is on that branch.
+        The entries are followed by lines that the app wrote into a brief and that are no longer there, with the role
+        "brief".
         """
-        terms = parse_terms(text)
+        if branch is not None and conversation is None:
+            raise InputError("`branch` names a branch of a conversation: pass `conversation` too.")
+        terms, wanted = parse_terms(text), limit if branch is None else _OTHER_BRANCHES * limit
         found: list[SearchHit] = await call_store(
-            self.store, lambda: self.store.candidates(self.owner, terms, limit, conversation=conversation)
+            self.store, lambda: self.store.candidates(self.owner, terms, wanted, conversation=conversation)
         )
+        if branch is not None and conversation is not None:
+            select = partial(select_on_branch, self.store)
+            found = (await self._call(select, conversation, branch, found))[:limit]
         if not terms or len(found) >= limit:
             return found
         from longtalk.archive.brief_lines import find_app_lines
@@ -103,7 +114,7 @@ class AsyncArchive(AsyncArchiveReading):
         lines: list[SearchHit] = await call_store(
             self.store, lambda: find_app_lines(self.store, self.owner, terms, limit - len(found), conversation)
         )
-        return [*found, *lines]
+        return [*found, *(line for line in lines if branch in (None, line.branch))]
 
     # Across conversations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import msgspec
 from longtalk._util.checks import check_name
 from longtalk._util.concurrency import call_store, run_in_thread
 from longtalk.archive.history import HistoryEntry, StoredTurn, to_history
+from longtalk.archive.line_sources import LineSource, find_line_sources
 from longtalk.archive.metrics import Metrics, build_metrics
 from longtalk.archive.tree import BranchPlace, read_tree
 from longtalk.context.costs import CostReceipt, Meter, complete_receipts
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from longtalk.archive.recalled import RecalledEntry
     from longtalk.branches.rebuild import SentRequest
     from longtalk.branches.settings import Settings
+    from longtalk.memory.brief.lines import Line
     from longtalk.memory.profile.config import Profile
     from longtalk.memory.profile.lines import TurnProfile
     from longtalk.memory.recall.topics import Topic
@@ -111,6 +113,12 @@ class AsyncArchiveReading:
         entries = [each for each in await self.history(conversation, branch=branch) if each.role != "event"]
         found = await run_in_thread(lambda: find_topics((each.at, each.role, each.text) for each in entries))
         return [msgspec.structs.replace(topic, first=entries[topic.first].position) for topic in found]
+
+    async def line_sources(self, conversation: str, lines: Sequence[Line], *, branch: str = MAIN) -> list[LineSource]:
+        """Return the messages that lines of the brief come from, for those that are on this branch."""
+        entries = await self.history(conversation, branch=branch)
+        found: list[LineSource] = await run_in_thread(lambda: find_line_sources(entries, lines))
+        return found
 
     async def epochs(self, conversation: str, *, branch: str = MAIN) -> list[Epoch]:
         """Return how the context of a branch was compacted, oldest first: what each epoch replaced, and by what."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 import msgspec
 
-from longtalk.stores.base import MAIN, BranchHead, Store
+from longtalk.stores.base import MAIN, BranchHead, SearchHit, Store
 from longtalk.stores.leases import is_free
 from longtalk.transcript.transcript import TurnStatus
 
@@ -48,3 +49,14 @@ def read_tree(store: Store, owner: str, conversation: str) -> list[BranchPlace]:
             own = store.read(owner, conversation, name, shared, head.size).entries()
             known |= {entry.id: name for entry in own}
     return found
+
+
+def select_on_branch(
+    store: Store, owner: str, conversation: str, branch: str, hits: Sequence[SearchHit]
+) -> list[SearchHit]:
+    """Return the hits whose entries are on this branch, which other branches may share."""
+    head = store.head(owner, conversation, branch)
+    places = sorted({hit.position for hit in hits if head is not None and hit.position < head.size})
+    parts = store.pick(owner, conversation, branch, [(place, place + 1) for place in places]) if places else []
+    own = {entry.id for part in parts for entry in part}
+    return [msgspec.structs.replace(hit, branch=branch) for hit in hits if hit.entry in own]

@@ -6,7 +6,7 @@ A change is applied completely or not at all. No request contains a line after t
 from __future__ import annotations
 
 from longtalk.branches.branch import AsyncBranch
-from longtalk.branches.operations import change_branch, check_new
+from longtalk.branches.operations import change_branch, check_new, list_branch_names
 from longtalk.errors import InputError
 from longtalk.memory.brief.changes import BriefChange, list_changes
 from longtalk.memory.brief.edits import edit_brief, list_removed_lines, render_record, revoke_line
@@ -14,7 +14,7 @@ from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.operations import Operation
 from longtalk.memory.brief.record import KIND, BriefRecord, CardTally, read_brief_record_at
 from longtalk.memory.brief.schema import Brief, Field
-from longtalk.stores.base import PlacedRecord
+from longtalk.stores.base import BranchHead, PlacedRecord
 from longtalk.tokens import Counter
 from longtalk.transcript.standing import read_record
 
@@ -67,12 +67,17 @@ class AsyncTalkBrief:
         """Remove lines, given by text, by an unambiguous beginning of the text, or by id."""
         await self._change(Operation.remove(field, *texts))
 
-    async def replace(self, line: str, text: str) -> None:
-        """Replace the text of a line, given by its id, in one change."""
+    async def replace(self, line: str, text: str, *, everywhere: bool = False) -> None:
+        """Replace the text of a line, given by its id, in one change: exchanges are sent without cards that state it.
+
+        With `everywhere`, it is replaced on all branches that have the line from the same entry.
+        """
         found = next((each for each in await self.lines() if each.id == line), None)
         if found is None:
             raise InputError(f"This brief has no line with the id {line!r}. Take the id from `lines`.")
-        await self._change(Operation.revoke(line), Operation.add(found.field, text))
+        changes = (Operation.revoke(line), Operation.add(found.field, text))
+        for branch in [self._stored, *(await self._list_others(found) if everywhere else ())]:
+            await self._change(*changes, branch=branch)
 
     async def resolve(self, field: str, text: str, answer: str = "") -> None:
         """Remove an open question, and add its answer to the field that the schema names."""
@@ -82,17 +87,34 @@ class AsyncTalkBrief:
         """Remove all lines of a field."""
         await self._change(Operation.clear(field))
 
-    async def revoke(self, line: str) -> None:
-        """Remove a line for good, by its id: only the app can add it again."""
+    async def revoke(self, line: str, *, everywhere: bool = False) -> None:
+        """Remove a line for good, by its id: only the app can add it again.
+
+        With `everywhere`, it is removed on all branches that have the line from the same entry.
+        """
         gone = await self.archived()
+        found = next((each for each in await self.lines() if each.id == line), None)
+        others = await self._list_others(found) if everywhere and found is not None else []
+        for branch in [self._stored, *others]:
+            await change_branch(
+                branch, lambda transcript: revoke_line(transcript, line, self._config, self._counter, gone)
+            )
+
+    async def _change(self, *operations: Operation, branch: AsyncBranch | None = None) -> None:
         await change_branch(
-            self._stored, lambda transcript: revoke_line(transcript, line, self._config, self._counter, gone)
+            branch or self._stored, lambda transcript: edit_brief(transcript, operations, self._config, self._counter)
         )
 
-    async def _change(self, *operations: Operation) -> None:
-        await change_branch(
-            self._stored, lambda transcript: edit_brief(transcript, operations, self._config, self._counter)
-        )
+    async def _list_others(self, line: Line) -> list[AsyncBranch]:
+        """Return the other branches whose brief has this line from the same entry and time."""
+        found = []
+        for name in await list_branch_names(self._stored):
+            branch = self._stored.get_branch(name)
+            head = await branch.head() if name != self._stored.branch else None
+            lines = () if head is None else _read_lines(head)
+            if any((each.id, each.entry, each.at) == (line.id, line.entry, line.at) for each in lines):
+                found.append(branch)
+        return found
 
     async def _record(self) -> BriefRecord:
         head = await self._stored.head()
@@ -100,3 +122,7 @@ class AsyncTalkBrief:
             await check_new(self._stored)
             return BriefRecord()
         return read_brief_record_at((each.record for each in head.records), head.size)
+
+
+def _read_lines(head: BranchHead) -> tuple[Line, ...]:
+    return read_brief_record_at((each.record for each in head.records), head.size).content.lines

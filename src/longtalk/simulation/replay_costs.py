@@ -48,6 +48,9 @@ def estimate_replay(metrics: Iterable[Metrics]) -> list[ReplayCost]:
         usages = []
         for number in range(calls):
             cached = min(size, kept) if model.caches else 0
+            if not (each.left_out or each.summary or each.recall):
+                # The turn has sent everything, so that what the provider reported is what a replay would get.
+                cached = min(size, max(cached, each.usage.cached // calls))
             written = size - cached if model.bills_writes else 0
             output = each.usage.output - answer * (calls - 1) if number == calls - 1 else answer
             usages.append(Usage(input=size, output=output, cached=cached, written=written))

@@ -78,6 +78,68 @@ def test_lines_of_the_brief_are_added_edited_and_revoked(serve: Serve, api: Make
     assert call("POST", f"{talk}/brief", 400, json={"field": "nonsense", "text": "x"})
 
 
+def test_a_line_is_corrected_and_revoked_on_all_branches_that_have_it_from_the_same_message(
+    serve: Serve, api: MakeApi
+) -> None:
+    call = api(serve(m=AsyncScripted(*[says("Yes.")] * 3)))
+    talk = call.new()
+    call("POST", f"{talk}/turns", json={"message": "Hi.", "model": "m", "policy": "Memory()"})
+    call("POST", f"{talk}/brief", json={"field": "facts", "text": "Ada is nine."})
+    fork = call("POST", f"{talk}/branches", json={})["name"]
+    call("POST", f"{talk}/brief", json={"field": "facts", "text": "Likes tea."})
+
+    def read(branch: str) -> list[str]:
+        return [each["text"] for each in call("GET", f"{talk}/brief", params={"branch": branch})["lines"]]
+
+    line = call("GET", f"{talk}/brief")["lines"][0]["id"]
+    call("PATCH", f"{talk}/brief/{line}", params={"everywhere": "true"}, json={"text": "Ada is ten."})
+    assert (read("main"), read(fork)) == (["Likes tea.", "Ada is ten."], ["Ada is ten."])
+    line = call("GET", f"{talk}/brief")["lines"][1]["id"]
+    call("DELETE", f"{talk}/brief/{line}")
+    assert (read("main"), read(fork)) == (["Likes tea."], ["Ada is ten."])
+
+
+def test_a_search_on_a_branch_finds_what_is_on_it_alone(serve: Serve, api: MakeApi) -> None:
+    call = api(serve(m=AsyncScripted(*[says("Yes.")] * 3)))
+    talk = call.new()
+    first = call("POST", f"{talk}/turns", json={"message": "A violin in May.", "model": "m"})
+    second = call("POST", f"{talk}/turns", json={"message": "A violin in June.", "model": "m"})
+    other = call("POST", f"{talk}/turns", json={"message": "A violin in July.", "edits": second["id"], "model": "m"})
+    query = {"q": "violin", "conversation": talk.rpartition("/")[2]}
+
+    def find(branch: str) -> set[str]:
+        return {hit["text"] for hit in call("GET", "/search", params={**query, "branch": branch})["hits"]}
+
+    assert first["branch"] != other["branch"]
+    assert find(first["branch"]) == {"A violin in May.", "A violin in June."}
+    assert find(other["branch"]) == {"A violin in May.", "A violin in July."}
+    assert call("GET", "/search", 400, params={"q": "violin", "branch": "main"})
+
+
+def test_a_line_names_the_message_that_says_it_or_the_answer_in_which_it_was_noted(serve: Serve, api: MakeApi) -> None:
+    call = api(serve(m=AsyncScripted()))
+    (info,) = call("POST", "/sample")["conversations"]
+    talk = f"/conversations/{info['id']}"
+    lines = {each["id"]: each["text"] for each in call("GET", f"{talk}/brief")["lines"]}
+    entries = {each["id"]: each for each in call("GET", f"{talk}/history?limit=1000")["entries"]}
+    sources = {lines.get(each["line"]): each for each in call("GET", f"{talk}/brief/sources")["sources"]}
+    strings = sources["Dominant strings since May, 62 euros"]
+    assert entries[strings["entry"]]["text"] == "I ordered Dominants. They cost me 62 euros."
+    assert entries[strings["entry"]]["position"] == strings["position"]
+    assert strings["states"]
+
+
+def test_instructions_of_a_conversation_go_to_another_model_without_its_own(serve: Serve, api: MakeApi) -> None:
+    providers = {name: AsyncScripted(says("One."), says("Two.")) for name in ("m", "n")}
+    call = api(serve(**providers))
+    talk = call.new()
+    turn = call("POST", f"{talk}/turns", json={"message": "1", "model": "m", "system": "Be brief."})
+    assert call("GET", f"{talk}/turns/{turn['id']}/manifest")["system"] == "Be brief."
+    assert call("POST", f"{talk}/preview", json={"message": "2", "model": "n"})["manifest"]["system"] == "Be brief."
+    call("POST", f"{talk}/turns", json={"message": "2", "model": "n"})
+    assert b"Be brief." in providers["n"].requests[-1]
+
+
 def test_lines_stay_in_sight_under_a_policy_that_does_not_send_them(serve: Serve, api: MakeApi) -> None:
     call = api(serve(m=AsyncScripted(says("Hi."), says("Yes."))))
     talk = call.new()

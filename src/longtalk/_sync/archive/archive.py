@@ -22,6 +22,7 @@ from longtalk._sync.archive.owner_profile import OwnerProfile
 from longtalk.archive.profile_reading import change_privacy, forget_source, read_privacy
 from longtalk._sync.archive.reading import ArchiveReading, not_found_error
 from longtalk.archive.redaction import REDACTED, replace_content
+from longtalk.archive.tree import select_on_branch
 from longtalk._sync.branches.branch import Branch
 from longtalk.branches.expire import expire
 from longtalk.errors import CorruptStore, InputError, NotFound
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from longtalk.transfer.owners import Owners
 
 Format: TypeAlias = Literal["md", "json", "jsonl"]
+_OTHER_BRANCHES = 3
+"""How many times as many hits are read if only those on one branch are wanted."""
 
 
 class Archive(ArchiveReading):
@@ -86,17 +89,25 @@ class Archive(ArchiveReading):
                 last = page[-1]
         return list(found.values())
 
-    def search(self, text: str, *, limit: int = 20, conversation: str | None = None) -> list[SearchHit]:
+    def search(
+        self, text: str, *, limit: int = 20, conversation: str | None = None, branch: str | None = None
+    ) -> list[SearchHit]:
         """Return at most `limit` entries that contain any of the words in `text`, best matches first.
 
         Text in double quotes is searched as a phrase, and `viol*` finds all words that begin so. With `conversation`,
-        only that conversation is searched. The entries are followed by lines that the app wrote into a brief and that
-        are no longer there, with the role "brief".
+        only that conversation is searched; with `branch` too, only what is on that branch.
+        The entries are followed by lines that the app wrote into a brief and that are no longer there, with the role
+        "brief".
         """
-        terms = parse_terms(text)
+        if branch is not None and conversation is None:
+            raise InputError("`branch` names a branch of a conversation: pass `conversation` too.")
+        terms, wanted = parse_terms(text), limit if branch is None else _OTHER_BRANCHES * limit
         found: list[SearchHit] = call_store(
-            self.store, lambda: self.store.candidates(self.owner, terms, limit, conversation=conversation)
+            self.store, lambda: self.store.candidates(self.owner, terms, wanted, conversation=conversation)
         )
+        if branch is not None and conversation is not None:
+            select = partial(select_on_branch, self.store)
+            found = (self._call(select, conversation, branch, found))[:limit]
         if not terms or len(found) >= limit:
             return found
         from longtalk.archive.brief_lines import find_app_lines
@@ -104,7 +115,7 @@ class Archive(ArchiveReading):
         lines: list[SearchHit] = call_store(
             self.store, lambda: find_app_lines(self.store, self.owner, terms, limit - len(found), conversation)
         )
-        return [*found, *lines]
+        return [*found, *(line for line in lines if branch in (None, line.branch))]
 
     # Across conversations
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import msgspec
 from longtalk._util.checks import check_name
 from longtalk._sync._util.concurrency import call_store, run_in_thread
 from longtalk.archive.history import HistoryEntry, StoredTurn, to_history
+from longtalk.archive.line_sources import LineSource, find_line_sources
 from longtalk.archive.metrics import Metrics, build_metrics
 from longtalk.archive.tree import BranchPlace, read_tree
 from longtalk.context.costs import CostReceipt, Meter, complete_receipts
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from longtalk.archive.recalled import RecalledEntry
     from longtalk.branches.rebuild import SentRequest
     from longtalk.branches.settings import Settings
+    from longtalk.memory.brief.lines import Line
     from longtalk.memory.profile.config import Profile
     from longtalk.memory.profile.lines import TurnProfile
     from longtalk.memory.recall.topics import Topic
@@ -112,6 +114,12 @@ class ArchiveReading:
         entries = [each for each in self.history(conversation, branch=branch) if each.role != "event"]
         found = run_in_thread(lambda: find_topics((each.at, each.role, each.text) for each in entries))
         return [msgspec.structs.replace(topic, first=entries[topic.first].position) for topic in found]
+
+    def line_sources(self, conversation: str, lines: Sequence[Line], *, branch: str = MAIN) -> list[LineSource]:
+        """Return the messages that lines of the brief come from, for those that are on this branch."""
+        entries = self.history(conversation, branch=branch)
+        found: list[LineSource] = run_in_thread(lambda: find_line_sources(entries, lines))
+        return found
 
     def epochs(self, conversation: str, *, branch: str = MAIN) -> list[Epoch]:
         """Return how the context of a branch was compacted, oldest first: what each epoch replaced, and by what."""

@@ -6,11 +6,13 @@ from typing import Any
 
 import msgspec
 
+from longtalk.archive.line_sources import LineSource
 from longtalk.conversation.brief import AsyncTalkBrief
 from longtalk.errors import InputError, NotFound
 from longtalk.memory.brief.lines import Line
 from longtalk.policies import Memory
 from longtalk.service.errors import not_found, quote
+from longtalk.service.native.conversations import find_info
 from longtalk.service.native.objects import BranchQuery, Name, Text, clean
 from longtalk.service.native.routes import ApiCall, Nothing, Route
 from longtalk.service.native.talks import open_talk
@@ -53,6 +55,12 @@ class BriefObject(msgspec.Struct, frozen=True, kw_only=True):
     """The brief as it is sent."""
 
 
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages that lines of the brief come from."""
+
+    sources: list[LineSource]
+
+
 class ChangeObject(msgspec.Struct, frozen=True, kw_only=True):
     """A change of the brief. A line that was edited is removed, and added with its new text."""
 
@@ -77,6 +85,13 @@ class AddLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     branch: Name = MAIN
 
 
+class ChangeQuery(BranchQuery, frozen=True, forbid_unknown_fields=True):
+    """The branch whose line is changed."""
+
+    everywhere: bool = False
+    """Whether to change it on all branches that have the line from the same entry."""
+
+
 class EditLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The new text of a line."""
 
@@ -86,6 +101,20 @@ class EditLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 async def retrieve(call: ApiCall[BranchQuery, Nothing]) -> BriefObject:
     """Return the brief."""
     return await _read(call, call.query.branch)
+
+
+async def list_sources(call: ApiCall[BranchQuery, Nothing]) -> Sources:
+    """List the messages that the lines come from, those that were removed too."""
+    branch = call.query.branch
+    info = await find_info(call)
+    try:
+        brief = await _open(call, branch)
+    except NotFound:
+        raise
+    except InputError:
+        return Sources(sources=[])
+    lines = [*await brief.lines(), *await brief.archived()]
+    return Sources(sources=await call.archive.line_sources(info.id, lines, branch=branch))
 
 
 async def list_changes(call: ApiCall[BranchQuery, Nothing]) -> BriefHistory:
@@ -116,21 +145,21 @@ async def add(call: ApiCall[Nothing, AddLine]) -> BriefObject:
     return await _read(call, given.branch)
 
 
-async def edit(call: ApiCall[BranchQuery, EditLine]) -> BriefObject:
+async def edit(call: ApiCall[ChangeQuery, EditLine]) -> BriefObject:
     """Replace the text of a line."""
     brief, line = await _open(call, call.query.branch), call.path["line"]
     if all(each.id != line for each in await brief.lines()):
         raise not_found(f"Line {quote(line)}")
-    await brief.replace(line, call.body.text)
+    await brief.replace(line, call.body.text, everywhere=call.query.everywhere)
     return await _read(call, call.query.branch)
 
 
-async def revoke(call: ApiCall[BranchQuery, Nothing]) -> BriefObject:
+async def revoke(call: ApiCall[ChangeQuery, Nothing]) -> BriefObject:
     """Remove a line for good: the model can't add it again."""
     brief, line = await _open(call, call.query.branch), call.path["line"]
     if all(each.id != line for each in (*await brief.lines(), *await brief.archived())):
         raise not_found(f"Line {quote(line)}")
-    await brief.revoke(line)
+    await brief.revoke(line, everywhere=call.query.everywhere)
     return await _read(call, call.query.branch)
 
 
@@ -172,8 +201,9 @@ def _to_line(line: Line) -> LineObject:
 _ALL = "/conversations/{conversation}/brief"
 ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", _ALL, retrieve, query=BranchQuery, answer=BriefObject),
+    Route("GET", _ALL + "/sources", list_sources, query=BranchQuery, answer=Sources),
     Route("GET", _ALL + "/changes", list_changes, query=BranchQuery, answer=BriefHistory),
     Route("POST", _ALL, add, body=AddLine, answer=BriefObject, errors=(409,)),
-    Route("PATCH", _ALL + "/{line}", edit, query=BranchQuery, body=EditLine, answer=BriefObject),
-    Route("DELETE", _ALL + "/{line}", revoke, query=BranchQuery, answer=BriefObject),
+    Route("PATCH", _ALL + "/{line}", edit, query=ChangeQuery, body=EditLine, answer=BriefObject),
+    Route("DELETE", _ALL + "/{line}", revoke, query=ChangeQuery, answer=BriefObject),
 )

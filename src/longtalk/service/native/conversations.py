@@ -54,6 +54,8 @@ class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     q: Text
     limit: Limit = 20
     conversation: Name | None = None
+    branch: Name | None = None
+    """With `conversation`: only what is on this branch."""
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +131,7 @@ async def list_conversations(call: ApiCall[ListConversations, Nothing]) -> Conve
 async def search(call: ApiCall[Search, Nothing]) -> SearchResults:
     """Search what was said, in all conversations or in one."""
     query = call.query
-    found = await call.archive.search(query.q, limit=query.limit, conversation=query.conversation)
+    found = await call.archive.search(query.q, limit=query.limit, conversation=query.conversation, branch=query.branch)
     hits = [Hit(**{**msgspec.structs.asdict(each), "text": clean(each.text)}) for each in found]
     return SearchResults(hits=hits)
 

@@ -93,6 +93,8 @@ async def _prepare(call: ApiCall[Nothing, StartTurn]) -> tuple[ManifestObject, M
         ),
         policy=format_policy(model.policy),
         rules=[str(each.over) for each in model.policy.compactors],
+        system=model.system if given.system is None else given.system,
+        tools=[each.name for each in given.tools],
     )
     return manifest, metrics, body
 

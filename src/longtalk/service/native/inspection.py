@@ -69,6 +69,10 @@ class ManifestObject(msgspec.Struct, frozen=True, kw_only=True):
     """The policy of the turn; empty if it is not stored."""
     rules: list[str]
     """When the policy shortens a request, in words."""
+    system: str
+    """The system text; empty if there was none, or if it is not stored."""
+    tools: list[str]
+    """The names of the tools that the model was offered."""
 
 
 class RequestObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,6 +195,8 @@ async def read_manifest(call: ApiCall[BranchQuery, Nothing]) -> ManifestObject:
         limit=None if policy is None else find_compaction_point(policy, window, outside),
         policy="" if settings is None else format_policy(policy) if policy else settings.policy_text,
         rules=[] if policy is None else [str(each.over) for each in policy.compactors],
+        system=clean(settings.system or "") if settings else "",
+        tools=[each.name for each in settings.tools] if settings else [],
     )
 
 

@@ -43,7 +43,8 @@ def find_model(
     """Return the model of a turn: the one that is named, else that of the last turn if it is served, else the default.
 
     The policy is the one that is given, else that of the last turn, else that of the model. The model of the last turn
-    keeps the options and the system text of that turn.
+    keeps the options and the system text of that turn. Another model without a system text of its own goes on with the
+    one that was given to the conversation.
     """
     models, caller = call.service.models, call.caller
     chosen = models.find(name, allowed=caller.models) if name is not None else None
@@ -59,8 +60,19 @@ def find_model(
                     )
                     break
     chosen = chosen or models.find(caller.models[0] if caller.models else None, allowed=caller.models)
+    if settings is not None and settings.system and not chosen.system and not _is_of_model(call, settings.system):
+        chosen = msgspec.structs.replace(chosen, system=settings.system)
     if policy is not None:
         return msgspec.structs.replace(chosen, policy=parse_policy(policy))
     if settings is not None and settings.policy is not None:
         return msgspec.structs.replace(chosen, policy=settings.policy)
     return chosen
+
+
+def _is_of_model(call: ApiCall[Any, Any], system: str) -> bool:
+    """Return True if a system text belongs to a served model, and not to the conversation."""
+    for name in call.service.models.names:
+        with contextlib.suppress(ApiError):
+            if call.service.models.find(name).system == system:
+                return True
+    return False
