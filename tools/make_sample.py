@@ -36,11 +36,15 @@ CARD = {
         "Dominant strings since May, 62 euros",
     ],
     "+constraints": ["practise 20 minutes on weekdays, not late: the neighbour has a baby"],
+    "+decisions": ["birthday is 26 September"],
 }
 CARDS = (
     CARD,
     {"+facts": ["teacher Marta Oliveira, Thursdays 17:00"]},
-    {"+decisions": ["birthday is 19 September (corrected)", "minuet: eight bars a week"]},
+    {
+        "-decisions": ["birthday is 26 September"],
+        "+decisions": ["birthday is 19 September (corrected)", "minuet: eight bars a week"],
+    },
     {"+decisions": ["duet with her sister Nora, cello; rehearsals 5 and 12 September"]},
     {"+facts": ["the neighbour agreed to half past eight"], "+topics": ["stage nerves"]},
 )

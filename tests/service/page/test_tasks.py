@@ -28,16 +28,76 @@ def test_a_user_finds_out_why_the_model_forgot_and_has_it_sent(serve: Serve, vis
     )
     hit = answer.locator(".hit").filter(has_text="I mixed it up with my aunt's")
     expect(hit).to_contain_text("the lines in Memory stand in its place")
-    expect(hit).to_contain_text("Memory has a line about it: “birthday is 19 September (corrected)”")
+    expect(hit).to_contain_text("A line in Memory stands for it, and was sent: “birthday is 19 September (corrected)”")
     assert find_problems(one.page) == []
     hit.get_by_role("button", name="Pin: send it with every request").click()
-    expect(one.page.locator(".notices")).to_contain_text("Pinned. The next request has it.")
-    expect(hit.get_by_role("button", name="It is pinned.")).to_be_disabled()
+    expect(one.page.locator(".notices")).to_contain_text("Pinned, with its answer. The next request has both.")
+    expect(hit.get_by_role("button", name="Unpin")).to_be_visible()
     panel.get_by_role("button", name="Later turn").click()
     expect(panel).to_contain_text("Next request not sent yet")
     expect(panel.get_by_label("Did the model forget something?")).to_have_value("aunt birthday")
     expect(panel).to_contain_text("Yes, in a message: “Correction: my father's birthday is on 19 September")
-    expect(panel.locator(".hit").filter(has_text="I mixed it up")).to_contain_text("in the request, whole")
+    hit = panel.locator(".hit").filter(has_text="I mixed it up")
+    expect(hit).to_contain_text("in the request, whole")
+    hit.get_by_role("button", name="Unpin").click()
+    expect(panel).not_to_contain_text("Yes, in a message:")
+    hit.get_by_role("button", name="Pin: send it with every request").click()
+    expect(panel).to_contain_text("Yes, in a message: “Correction: my father's birthday is on 19 September")
+
+
+def test_the_check_names_the_form_in_which_a_request_has_a_message_and_finds_natural_questions(
+    serve: Serve, visit: Visits
+) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    panel = one.page.get_by_role("complementary", name="What the model saw")
+    field, hits = panel.get_by_label("Did the model forget something?"), panel.locator(".hit")
+    field.fill("without the repeat")
+    outlined = hits.filter(has_text="You and Nora play the Bach Minuet")
+    expect(outlined.locator(".verdict")).to_have_text("outlined")
+    expect(panel).not_to_contain_text("It does not have: repeat")
+    field.fill("how much did the strings cost")
+    expect(hits.first).to_contain_text("They cost me 62 euros.")
+    field.fill("should I learn vibrato")
+    expect(panel).to_contain_text("Yes, in an earlier message that is quoted again: “User: Should I learn")
+    expect(hits.filter(has_text="learn vibrato")).to_have_count(1)
+    assert find_problems(one.page) == []
+
+
+def test_a_choice_by_hand_replaces_one_from_the_costs_and_enter_sends_nothing(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    costs, chat = (one.page.get_by_role("link", name=name, exact=True) for name in ("Costs", "Chat"))
+    costs.click()
+    one.page.get_by_role("combobox", name="And with another model").fill("openai:gpt-5.4-mini")
+    one.page.get_by_role("button", name="Compare policies").click()
+    one.page.get_by_role("button", name="Use “Last 10 exchanges” with openai:gpt-5.4-mini").click()
+    model = one.page.get_by_label("Model", exact=True)
+    expect(model).to_have_value("openai:gpt-5.4-mini")
+    model.fill("local")
+    one.page.get_by_label("Message", exact=True).fill("Not yet.")
+    model.press("Enter")
+    expect(one.page.get_by_label("Message", exact=True)).to_be_focused()
+    expect(one.page.get_by_label("Message", exact=True)).to_have_value("Not yet.")
+    write_policy(one.page, "KeepLast(3)")
+    costs.click()
+    expect(one.page.get_by_role("button", name="Compare policies")).to_be_visible()
+    chat.click()
+    expect(policy_button(one.page)).to_contain_text("Last 3 exchanges")
+    expect(model).to_have_value("local")
+
+
+def test_the_inspector_goes_on_with_the_turn_that_is_sent_from_it(serve: Serve, visit: Visits) -> None:
+    one = begin(visit, serve(local=AsyncScripted(says("One."), says("Two."))))
+    one.say("First.")
+    expect(answers(one.page).first).to_contain_text("One.")
+    one.page.locator(".views").get_by_role("link", name="What the model saw").click()
+    panel = one.page.get_by_role("complementary", name="What the model saw")
+    panel.get_by_role("button", name="Later turn").click()
+    expect(panel).to_contain_text("Next request not sent yet")
+    one.say("Second.")
+    expect(panel).to_contain_text("Turn 2 of 2")
+    expect(panel).to_contain_text("Your message: “Second.”")
 
 
 def test_what_a_policy_or_the_user_left_out_is_explained_and_brought_back(serve: Serve, visit: Visits) -> None:
@@ -88,7 +148,7 @@ def test_costs_recommend_what_loses_nothing_and_say_what_the_others_lose(serve: 
     one = visit(serve(local=AsyncScripted()))
     one.page.get_by_role("button", name="Open a sample conversation").click()
     one.page.get_by_role("link", name="Costs", exact=True).click()
-    expect(one.page.get_by_text("It cost $0.0908 so far.")).to_be_visible()
+    expect(one.page.get_by_text("It cost $0.0904 so far.")).to_be_visible()
     other = one.page.get_by_role("combobox", name="And with another model")
     other.fill("gpt-5.4-mini")
     option = one.page.locator("#priced option[value='openai:gpt-5.4-mini']")
@@ -173,7 +233,7 @@ def test_where_all_is_free_of_charge_policies_are_compared_by_tokens(serve: Serv
     one.page.get_by_role("combobox", name="And with another model").fill("local")
     one.page.get_by_role("button", name="Compare policies").click()
     expect(one.page.get_by_role("heading", name="Prompt tokens so far, turn by turn")).to_be_visible()
-    expect(one.page.get_by_text("Last 10 exchanges would cost")).to_be_visible()
+    expect(one.page.get_by_text("Last 10 exchanges would send")).to_be_visible()
 
 
 def test_a_conversation_without_a_brief_says_how_to_keep_one(serve: Serve, visit: Visits) -> None:
@@ -259,7 +319,7 @@ def test_the_source_of_each_memory_is_opened_and_marked(serve: Serve, visit: Vis
     one = visit(serve(local=AsyncScripted()))
     one.page.get_by_role("button", name="Open a sample conversation").click()
     one.page.get_by_role("link", name="Memory", exact=True).click()
-    links = one.page.get_by_role("link", name="Source of")
+    links = one.page.get_by_role("link", name=re.compile("^(Source of|Noted in this answer)"))
     expect(links.nth(10)).to_be_visible()
     addresses = [str(link.get_attribute("href")) for link in links.all()]
     entries = {}
@@ -269,7 +329,7 @@ def test_the_source_of_each_memory_is_opened_and_marked(serve: Serve, visit: Vis
         found = one.page.locator("article.found")
         expect(found).to_be_in_viewport()
         entries[address] = found.get_attribute("id")
-    assert entries == {address: "entry-" + address.split("/")[-1] for address in addresses}
+    assert entries == {address: "entry-" + address.split("/")[4] for address in addresses}
     one.page.goto(f"{one.url}/#/c/sample-violin/at/no-such-entry")
     expect(one.page.get_by_role("alert")).to_contain_text("This branch has no such message.")
     expect(answers(one.page).last).to_be_in_viewport()
@@ -283,7 +343,7 @@ def test_a_search_says_first_where_the_request_has_what_it_looks_for(serve: Serv
     field.fill("62 euros")
     expect(panel).to_contain_text("Yes, as a line in Memory: “Dominant strings since May, 62 euros”.")
     hit = panel.locator(".hit").filter(has_text="I ordered Dominants.")
-    expect(hit).to_contain_text("Memory has a line about it: “Dominant strings since May, 62 euros”.")
+    expect(hit).to_contain_text("A line in Memory stands for it, and was sent: “Dominant strings since May, 62 euros”.")
     field.fill("41")
     expect(panel).to_contain_text("Yes, as a line in Memory: “Ada, 41, violin since January”.")
     field.fill("started the violin in January")

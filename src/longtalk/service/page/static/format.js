@@ -12,7 +12,7 @@ export function dollars(value) {
 // Say in the page's own words why something was sent, left out or replaced; other reasons come in words already.
 export const nameReason = (reason) => strings["reason_" + reason] ?? reason;
 // Return the words of a text, in lower case.
-export const splitWords = (text) => text.toLowerCase().split(/[\s.,;:!?"“”()*`|<>[\]]+/).filter(Boolean);
+export const splitWords = (text) => text.toLowerCase().split(/[^\p{L}\p{M}\p{N}'’-]+/u).filter(Boolean);
 // Return Markdown as plain text for a preview: without the signs for bold, code and headings.
 export const plain = (text) => text.replace(/\*\*([^*]+)\*\*/g, "$1").replace(/`+([^`]*)`+/g, "$1").replace(/^#+ /gm, "");
 // Say in the page's own words how much of older messages may be quoted; other reasons come in words already.

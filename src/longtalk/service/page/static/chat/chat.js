@@ -16,6 +16,8 @@ import { notify } from "../dialogs.js";
 import { views } from "../views.js";
 import { Talk, announce, onOthers } from "./talk.js";
 
+const ownTools = ["recall", "update_memory"]; // of Longtalk itself, which offers them where they help
+
 export function Chat({ id, view, tab, at, on, position }) {
   const [talk, setTalk] = useState(null);
   useEffect(() => {
@@ -45,10 +47,10 @@ function Panel({ name, talk, state, tab }) {
     addEventListener("keydown", key);
     return () => removeEventListener("keydown", key);
   }, []);
-  const turn = sessionStorage.getItem("turn:" + talk.id) || state.branches.find((each) => each.name === state.branch)?.last_turn || null;
+  const turn = sessionStorage.getItem("turn:" + talk.id) || state.live?.turn || state.branches.find((each) => each.name === state.branch)?.last_turn || null;
   return html`<aside class="panel" aria-label=${t(name)}><header><h2>${t(name)}</h2>
     <button aria-label=${t("close")} onClick=${close}>×</button></header>
-    ${View && html`<${View} conversation=${talk.id} branch=${state.branch} turn=${turn} tab=${tab} gauge=${state.gauge} choice=${talk.choice} onTurn=${(chosen) => talk.inspect(chosen)} onChange=${() => talk.load()} onClose=${close} onBranch=${(branch) => talk.open(branch)} />`}</aside>`;
+    ${View && html`<${View} conversation=${talk.id} branch=${state.branch} turn=${turn} size=${state.size} lastTools=${(state.settings.tools || []).map((each) => each.name).filter((name) => !ownTools.includes(name))} tab=${tab} gauge=${state.gauge} choice=${talk.choice} onTurn=${(chosen) => talk.inspect(chosen)} onChange=${() => talk.load()} onClose=${close} onBranch=${(branch) => talk.open(branch)} />`}</aside>`;
 }
 
 // Go to the message that an address names, on its branch. Return its id when it is loaded, and whether there is none.
@@ -137,7 +139,7 @@ function Composer({ talk, state }) {
     const later = setTimeout(() => { if (!live && state.info) talk.estimate({ message: message.length ? message : "…", ...choice }).then(() => setRefusal(""), (found) => setRefusal(model || policy ? found.message : "")); }, 700);
     return () => clearTimeout(later);
   }, [text, images, model, policy, live, state.info]);
-  useEffect(() => { if (chosen?.conversation === talk.id) { setModel(chosen.model); setPolicy(chosen.policy); } }, [chosen]);
+  useEffect(() => { if (chosen?.conversation === talk.id) { setModel(chosen.model); setPolicy(chosen.policy); app.set({ chosen: null }); } }, [chosen]); // once: a later choice by hand counts
   useEffect(() => keepChoice(talk.id, { model, policy }), [model, policy]);
   const isEmpty = state.info && !state.size;
   useEffect(() => { // a new conversation is for typing, unless the visitor is in a field already
@@ -171,6 +173,7 @@ function Composer({ talk, state }) {
     announce(talk.id);
   };
   const onKey = (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event); };
+  const onModelKey = (event) => { if (event.key === "Enter") { event.preventDefault(); document.getElementById("message").focus(); } }; // it takes the model, and sends nothing
   return html`<form class="composer" onSubmit=${send} onPaste=${(e) => take(e.clipboardData.files)}
       onDragOver=${(e) => e.preventDefault()} onDrop=${(e) => { if (e.dataTransfer.files[0]?.type.startsWith("image/")) { e.preventDefault(); e.stopPropagation(); take(e.dataTransfer.files); } }}>
     <div class="column">
@@ -179,7 +182,7 @@ function Composer({ talk, state }) {
         <textarea id="message" rows="2" aria-label=${t("message")} placeholder=${t("message")} value=${text} onInput=${(e) => setText(e.target.value)} onKeyDown=${onKey} />
         <div class="tools">
           <label class="button" title=${t("attach")}>+<input class="sr" type="file" accept="image/*" multiple aria-label=${t("attach")} onChange=${(e) => take(e.target.files)} /></label>
-          <label class="pick"><span class="word">${t("model")}</span><input list="models" placeholder=${gauge?.model || settings.model || health?.default_model || t("model")} value=${model} onInput=${(e) => setModel(e.target.value)} /></label>
+          <label class="pick"><span class="word">${t("model")}</span><input list="models" placeholder=${gauge?.model || settings.model || health?.default_model || t("model")} value=${model} onInput=${(e) => setModel(e.target.value)} onKeyDown=${onModelKey} /></label>
           <${ModelNames} models=${models} providers=${providers} />
           <${PolicyPicker} conversation=${talk.id} current=${settings.policy || ownPolicy} chosen=${policy} onChoose=${setPolicy} />
           <span class="grow" />

@@ -151,6 +151,7 @@ export class Talk {
 
   open(branch) {
     localStorage.setItem("branch:" + this.id, branch);
+    this.inspect(null);
     this.store.set({ branch, from: 0, to: 0, size: 0 });
     return this.load();
   }
@@ -172,6 +173,7 @@ export class Talk {
     const answer = { text: "", reasoning: "", calls: [] };
     this.aborter = new AbortController();
     this.stream.set({ ...answer });
+    if (order.body) this.inspect(null); // the turn that begins is the last one
     this.store.set({ live: { turn: order.turn, message: order.shown }, problem: null });
     let problem = null;
     try {

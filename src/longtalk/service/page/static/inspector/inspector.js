@@ -19,17 +19,17 @@ function readNext(conversation, path, branch, choice) {
   return api.post(path + "/preview", { branch, message: draft || "…", ...(policy && { policy }), ...choice });
 }
 
-export function Inspector({ conversation, branch, turn, tab: asked, gauge, choice, onTurn, onChange }) {
+export function Inspector({ conversation, branch, turn, size, lastTools, tab: asked, gauge, choice, onTurn, onChange }) {
   const [tab, setTab] = useState("context");
   useEffect(() => { if (TABS.includes(asked)) setTab(asked); }, [asked]);
   const [turns, setTurns] = useState([]);
   const [words, setWords] = useState(""); // what is looked for, in whichever turn
   const path = api.one(conversation);
   const last = turn === "next" ? null : turn;
-  useEffect(() => { api.get(path + "/metrics", { branch }).then((found) => setTurns(found.metrics), () => {}); }, [conversation, branch, last]);
+  useEffect(() => { api.get(path + "/metrics", { branch }).then((found) => setTurns(found.metrics), () => {}); }, [conversation, branch, last, size]);
   const isNext = !turn || turn === "next";
   const chosen = isNext ? "next" : turn;
-  const load = { turn: chosen, next: isNext && (() => readNext(conversation, path, branch, choice)), values: isNext ? [gauge, branch] : [chosen, branch] };
+  const load = { turn: chosen, next: isNext && (() => readNext(conversation, path, branch, choice)), values: isNext ? [gauge, branch] : [chosen, branch, size] };
   const View = VIEWS[tab];
   const onKey = (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -44,7 +44,7 @@ export function Inspector({ conversation, branch, turn, tab: asked, gauge, choic
     <div role="tablist" aria-label=${t("inspector")} onKeyDown=${onKey}>${TABS.map((each) => html`<button role="tab" tabindex=${tab === each ? 0 : -1}
       id=${"tab-" + each} aria-selected=${tab === each} aria-controls="inspected" onClick=${() => setTab(each)}>${t("tab_" + each)}</button>`)}</div>
     <div role="tabpanel" id="inspected" tabindex="0" aria-labelledby=${"tab-" + tab}>
-      <${View} conversation=${conversation} path=${path} branch=${branch} ...${load} turns=${turns} words=${words} setWords=${setWords} onChange=${onChange} key=${tab + chosen} /></div>
+      <${View} conversation=${conversation} path=${path} branch=${branch} ...${load} lastTools=${lastTools} turns=${turns} words=${words} setWords=${setWords} onChange=${onChange} key=${tab + chosen} /></div>
   </div>`;
 }
 
@@ -89,11 +89,12 @@ function Scale({ value, most, children }) {
     <small>${children}</small></div>`;
 }
 
-function Context({ conversation, path, branch, turn, next, values, words, setWords, onChange }) {
+function Context({ conversation, path, branch, turn, next, values, lastTools, words, setWords, onChange }) {
   const read = () => (next ? next().then((found) => found.manifest) : api.get(`${path}/turns/${turn}/manifest`, { branch }));
   return html`<${Loaded} values=${values} read=${read} draw=${(manifest) => {
-    const { metrics, runs, window, limit, policy, rules } = manifest;
+    const { metrics, runs, window, limit, policy, rules, system, tools } = manifest;
     if (!metrics) return html`<p class="quiet">${t("nothingSent")}</p>`;
+    if (!next && metrics.status === "running" && !runs.length) return html`<p class="quiet" role="status">${t("stillRuns")}</p>`;
     const parts = findParts(manifest);
     const { usage } = metrics;
     const sent = parts.filter(([name]) => name !== "free" && name !== "reserved");
@@ -106,6 +107,9 @@ function Context({ conversation, path, branch, turn, next, values, words, setWor
       ${limit !== null && html`<${Scale} value=${metrics.total} most=${limit}>${t("ofLimit", { total: count(metrics.total), limit: count(limit) })}<//>`}
       ${window && html`<${Scale} value=${metrics.total} most=${window}>${t("ofTheWindow", { total: count(metrics.total), window: count(window) })}<//>`}
       <table class="legend"><tbody>${parts.map(([name, tokens]) => html`<tr key=${name}><th scope="row"><span class=${"part " + name} /> ${t("part_" + name)}</th><td>${count(tokens)}</td></tr>`)}</tbody></table>
+      <details class="fold"><summary>${t("instructions")}</summary>${system ? html`<pre>${system}</pre>` : html`<p class="quiet">${t("noInstructions")}</p>`}
+        ${tools.length > 0 && html`<p class="quiet">${t("toolsOffered", { names: tools.join(", ") })}</p>`}</details>
+      ${next && lastTools.length > 0 && html`<p class="quiet">${t("toolsNotOffered", { names: lastTools.join(", ") })}</p>`}
       ${policy && html`<p class="quiet" title=${policy}>${t(rules.length ? "policyRules" : "policyOnly", { policy: namePolicy(policy), rules: rules.map(nameReason).join("; ") })}</p>`}
       ${metrics.recall_why && html`<p class="quiet">${nameRecall(metrics.recall_why)}</p>`}
       <h3>${t("everyEntry")}</h3>

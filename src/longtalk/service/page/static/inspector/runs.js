@@ -40,6 +40,8 @@ export function Runs({ runs, path, branch, ...more }) {
 }
 
 const most = 50;
+// What was not sent is counted for its whole stretch, and shared among the runs that it is cut into.
+const isWhole = ({ verdict }) => ["sent", "held", "recalled"].includes(verdict);
 
 // `first` and `last` are the entries at its ends, as far as they are known.
 function Run({ run, first, last, conversation, path, branch, opened = false }) {
@@ -51,7 +53,7 @@ function Run({ run, first, last, conversation, path, branch, opened = false }) {
   const inside = (entry) => run.first <= entry.position && entry.position <= run.last;
   return html`<li><button class="run" aria-expanded=${open} onClick=${() => setOpen(!open)}>
       <span class=${"verdict " + run.verdict}>${t("verdict_" + run.verdict)}</span> ${which}${many && when ? html` <small>${when}</small>` : ""}
-      <span class="quiet">${[!many && when, nameReason(run.reason), run.tokens && t("tokenCount", { count: count(run.tokens) })].filter(Boolean).join(" · ")}</span></button>
+      <span class="quiet">${[!many && when, nameReason(run.reason), run.tokens && t(isWhole(run) ? "tokenCount" : "aboutTokens", { count: count(run.tokens) })].filter(Boolean).join(" · ")}</span></button>
     ${open && html`<${Loaded} values=${[run.first, run.last]} read=${read} draw=${({ entries }) => html`
         ${many >= most && html`<p class="quiet">${t("lastOf", { shown: most, all: many + 1 })}</p>`}
         <ol class="texts">${entries.filter(inside).map((entry) => html`<li key=${entry.id}><small>${day(entry.at)} · ${t("role_" + entry.role)}</small> ${cut(plain(entry.text), 400)}

@@ -33,10 +33,11 @@ export function Memory({ conversation, branch = "main" }) {
   const [problem, setProblem] = useState("");
   const load = async () => {
     const read = (part, query) => api.get(`${path}/${part}`, { branch, ...query });
-    const [brief, { changes }, marks, { topics }] = await Promise.all(["brief", "brief/changes", "marks", "topics"].map((part) => read(part)));
+    const [brief, { changes }, marks, { topics }, { sources }, { branches }] = await Promise.all([
+      ...["brief", "brief/changes", "marks", "topics", "brief/sources"].map((part) => read(part)), api.get(path + "/branches")]);
     const policy = sessionStorage.getItem("policy:" + conversation) || (await read("settings")).policy;
     const { entries } = marks.pinned.length + marks.excluded.length ? await read("history", { limit: 1000 }) : { entries: [] };
-    setFound({ brief, policy, changes, marks, topics, entries });
+    setFound({ brief, policy, changes, marks, topics, entries, sources: new Map(sources.map((each) => [each.line, each])), isOneOfMany: branches.length > 1 });
   };
   const retry = () => load().then(() => setProblem(""), (error) => setProblem(error.message));
   useEffect(() => {
@@ -58,7 +59,7 @@ export function Memory({ conversation, branch = "main" }) {
       return false;
     }
   };
-  const talk = { conversation, branch, path, change };
+  const talk = { conversation, branch, path, change, sources: found?.sources, isOneOfMany: found?.isOneOfMany };
   return html`<div class="view"><div class="column pad">
     <h1>${t("memoryTitle")}</h1>
     ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${retry}>${t("retry")}</button></p>`}
@@ -90,12 +91,13 @@ function Brief({ talk, brief, policy, changes, excluded }) {
     const before = isNew ? corrected.before : origins.get(line.id)?.text;
     return before && html`<${OldMessages} talk=${talk} before=${before} after=${line.text} excluded=${excluded} opened=${isNew} />`;
   };
-  return html`${isSent ? html`<p class="quiet">${t("memoryHelp")} <a href=${next} onClick=${() => sessionStorage.setItem("turn:" + talk.conversation, "next")}>${t("seeNext")}</a></p>`
+  return html`${talk.isOneOfMany && html`<p class="quiet">${t("memoryOfVersion")}</p>`}
+    ${isSent ? html`<p class="quiet">${t("memoryHelp")} <a href=${next} onClick=${() => sessionStorage.setItem("turn:" + talk.conversation, "next")}>${t("seeNext")}</a></p>`
       : html`<p class="card-note"><span title=${policy}>${t("notSentBy", { policy: namePolicy(policy) })}</span> <${UsePolicy} conversation=${talk.conversation} policy="Memory()" /></p>`}
     ${!brief.lines.length && html`<p class="card-note">${t("emptyBrief")}</p>`}
     ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${nameField(name)}>
       <h2 class="field-name">${nameField(name)}</h2>
-      <ul class="lines">${lines.map((line) => html`<${Line} key=${line.id} line=${line} change=${talk.change} path=${talk.path + "/brief"} query=${{ branch: talk.branch }}
+      <ul class="lines">${lines.map((line) => html`<${Line} key=${line.id} line=${line} change=${talk.change} path=${talk.path + "/brief"} query=${{ branch: talk.branch, everywhere: true }}
         onEdit=${(before, after) => setCorrected({ before, after })}
         source=${html`<${Source} talk=${talk} line=${line} origin=${origins.get(line.id)} />`}
         below=${belowOf(line)} />`)}</ul></section>`)}
@@ -109,8 +111,9 @@ function Brief({ talk, brief, policy, changes, excluded }) {
 }
 
 function Source({ talk, line, origin }) {
-  const entry = line.entry || origin?.entry;
-  return html`${line.entry ? "" : `· ${t(origin ? "edited" : "byHand")} `}${entry && html`· <a href=${linkTo(talk.conversation, entry)} aria-label=${t("sourceOf", { text: cut(line.text, 60) })}>${t("source")}</a>`}`;
+  const source = talk.sources.get((line.entry ? line : origin)?.id);
+  return html`${line.entry ? "" : `· ${t(origin ? "edited" : "byHand")} `}${source && html`· <a href=${linkTo(talk.conversation, source.entry, talk.branch, source.position)}
+    aria-label=${t(source.states ? "sourceOf" : "notedInOf", { text: cut(line.text, 60) })}>${t(source.states ? "source" : "notedIn")}</a>`}`;
 }
 
 function PutBack({ talk, line }) {
@@ -148,8 +151,10 @@ function Topics({ talk, topics }) {
 
 function Changes({ changes }) {
   if (!changes.length) return null;
+  // A line that was corrected is forgotten in its old form, too.
+  const isForgotten = ({ revoked, added }, line) => revoked.includes(line.id) && !added.some(({ field }) => field === line.field);
   return html`<details class="fold"><summary>${t("changes", { count: changes.length })}</summary>
     <ol class="timeline changes">${[...changes].reverse().map((each, i) => html`<li key=${i}><small>${time(each.at)}</small><ul>
       ${each.added.map((line) => html`<li><span class="sign" aria-label=${t("added")}>+</span> ${line.text} <small>${nameField(line.field)}</small></li>`)}
-      ${each.removed.map((line) => html`<li><span class="sign" aria-label=${t(each.revoked.includes(line.id) ? "revoked" : "removed")}>−</span> <del>${line.text}</del> <small>${nameField(line.field)}${each.revoked.includes(line.id) ? " · " + t("revoked") : ""}</small></li>`)}</ul></li>`)}</ol></details>`;
+      ${each.removed.map((line) => html`<li><span class="sign" aria-label=${t(isForgotten(each, line) ? "revoked" : "removed")}>−</span> <del>${line.text}</del> <small>${nameField(line.field)}${isForgotten(each, line) ? " · " + t("revoked") : ""}</small></li>`)}</ul></li>`)}</ol></details>`;
 }

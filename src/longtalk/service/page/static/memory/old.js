@@ -23,7 +23,7 @@ async function findOld({ conversation, path, branch }, before, after) {
   const fitting = hits.filter(({ text }) => 2 * findWords(words, text).length >= words.length && findWords(gone, text).length);
   const here = await readPlaces(path, branch, fitting.map((hit) => hit.position));
   // Outlines and summaries may repeat what a message says.
-  const repeated = requests.flatMap(({ body }) => listTexts(body || "")).filter(({ text, isHead }) => isHead && findWords(gone, text).length)
+  const repeated = requests.flatMap(({ body }) => listTexts(body || "")).filter(({ text, kind }) => kind === "Head" && findWords(gone, text).length)
     .map(({ text }) => text.trim().replace(/…$/, "")).filter((text) => text.length > 8);
   return fitting.filter((hit) => here.get(hit.position)?.id === hit.entry).sort((a, b) => a.position - b.position).map((hit) => {
     const run = runs.find(({ first, last }) => first <= hit.position && hit.position <= last);

@@ -8,6 +8,7 @@ import { linkTo } from "../list/list.js";
 import { announce } from "../chat/talk.js";
 import { app } from "../store.js";
 import { Add, Line, UsePolicy } from "./lines.js";
+import { addProfile } from "../money/policies.js";
 
 export function Profile({ conversation, policy }) {
   const [found, setFound] = useState(null);
@@ -41,7 +42,7 @@ export function Profile({ conversation, policy }) {
   return html`<section aria-label=${t("profileTitle")}><h2>${t("profileTitle")}</h2>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     ${found.private ? html`<p class="card-note">${t("profilePrivate")}</p>`
-      : isSent ? html`<p class="quiet">${t("profileHelp")}</p>` : html`<p class="card-note">${t("profileNotSent")} <${UsePolicy} conversation=${conversation} policy="Memory(profile=Profile())" /></p>`}
+      : isSent ? html`<p class="quiet">${t("profileHelp")}</p>` : html`<p class="card-note">${t("profileNotSent")} <${UsePolicy} conversation=${conversation} policy=${addProfile(policy)} /></p>`}
     <ul class="lines">${found.lines.map((line) => html`<${Line} key=${line.id} line=${line} change=${change} path="/profile"
       source=${html`<${Sources} line=${line} titles=${found.titles} here=${conversation} />`} />`)}</ul>
     <${Add} fields=${found.fields} first="preferences" change=${change} path="/profile" fieldLabel=${t("profileField")} label=${t("profileText")} action=${t("addToProfile")} />

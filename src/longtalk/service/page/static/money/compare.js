@@ -5,7 +5,7 @@ import { t } from "../strings.js";
 import * as api from "../api.js";
 import { count, dollars } from "../format.js";
 import { Chart } from "./chart.js";
-import { choosePolicy, describe, isAmbiguous, keepsAll, namePolicy, readEarlier } from "./policies.js";
+import { choosePolicy, describe, isAmbiguous, keepsAll, namePolicy, readChoice, readEarlier } from "./policies.js";
 import { app, useStore } from "../store.js";
 
 const policies = ["KeepAll()", "KeepLast(10)", "TokenBudget(8_000)", "Summarize(8_000)", "Economy()", "Memory()"];
@@ -22,7 +22,7 @@ export function Compare({ conversation, path, branch, priced, paid }) {
     setState({ busy: true });
     try {
       const { policy, model } = await api.get(path + "/settings", { branch });
-      const own = [policy, ...readEarlier(conversation)].filter((each) => each && !policies.includes(each));
+      const own = [policy, readChoice(conversation).policy, ...readEarlier(conversation)].filter((each) => each && !policies.includes(each));
       const ask = (list, models) => api.post(path + "/simulate", { policies: [...new Set(list)].slice(0, most.policies), branch, models: [...new Set(models)].filter(Boolean).slice(0, most.models) });
       // A policy with parts from outside the library can't be simulated here, nor a model that the library does not know.
       const askWithOwn = (models) => (own.length ? ask([...policies, ...own], models).catch(() => ask(policies, models)) : ask(policies, models));
@@ -34,6 +34,8 @@ export function Compare({ conversation, path, branch, priced, paid }) {
   };
   const meant = (/Did you mean ['"]([^'"]+)['"]/.exec(state.problem) || [])[1];
   const now = state.runs?.find((each) => each.model === state.model && each.policy === state.policy && !each.problem);
+  // Where what is in use now is free of charge, amounts are compared with the model that was paid for before.
+  const reference = now?.cost > 0 ? now : state.runs?.find((each) => each.policy === state.policy && priced.includes(each.model) && each.cost > 0) ?? now;
   const models = [...new Set((state.runs || []).map((each) => each.model))];
   return html`<section aria-label=${t("compare")}>
     <h2>${t("payLess")}</h2><p class="quiet">${t("compareHelp")}</p>
@@ -42,7 +44,7 @@ export function Compare({ conversation, path, branch, priced, paid }) {
     <${Known} served=${served} providers=${providers} known=${known} />
     <div aria-live="polite">${state.problem && html`<p class="problem">${state.problem} ${meant && html`<button onClick=${() => { setOther(meant); run(meant); }}>${t("compareWith", { model: meant })}</button>`}</p>`}
     ${now && paid > 0 && now.cost > 0 && html`<p class="quiet">${t("sameRules", { now: dollars(now.cost), paid: dollars(paid) })}</p>`}
-    ${models.map((model) => html`<${Comparison} key=${model} conversation=${conversation} own=${state.policy} now=${now} model=${model} isOwn=${model === state.model || !state.isNamed} runs=${state.runs.filter((each) => each.model === model)} />`)}</div></section>`;
+    ${models.map((model) => html`<${Comparison} key=${model} conversation=${conversation} own=${state.policy} now=${now} reference=${reference} model=${model} isOwn=${model === state.model || !state.isNamed} runs=${state.runs.filter((each) => each.model === model)} />`)}</div></section>`;
 }
 
 // The models to choose from, with their prices. There are hundreds, so they are drawn once.
@@ -61,7 +63,7 @@ function addUp(run, turns, pick) {
 }
 
 // `isOwn` is false where a choice changes the model too, and true for the examples that stand for a model without prices.
-function Comparison({ conversation, own, now, model, isOwn, runs }) {
+function Comparison({ conversation, own, now, reference, model, isOwn, runs }) {
   const listed = runs.filter((each) => each.policy !== "optimum");
   const whole = listed.filter((each) => !each.problem);
   if (!whole.length) return html`<p class="problem">${model}: ${runs[0].problem}</p>`;
@@ -76,21 +78,27 @@ function Comparison({ conversation, own, now, model, isOwn, runs }) {
   // All is compared with what is in use now; with the same policy in this model where that costs nothing; else with sending everything.
   const same = whole.find((each) => each.policy === own);
   const all = whole.find((each) => each.policy === "KeepAll()");
-  const base = priced && now?.cost > 0 ? now : same || all || best;
-  const than = t(base === now ? "thanNow" : base === same ? "thanSame" : "thanAll", { name: namePolicy(base.policy) });
+  const base = priced && reference?.cost > 0 ? reference : same || all || best;
+  const isInUse = (run) => run === now || (isOwn && run === same);
+  const than = t(isInUse(base) ? "thanNow" : base === reference ? "thanModel" : base === same ? "thanSame" : "thanAll", { name: namePolicy(base.policy), model: base.model });
+  const words = priced ? { cost: t("wordCost"), costs: t("wordCosts") } : { cost: t("wordSend"), costs: t("wordSends") };
+  const kind = priced ? "" : "Tokens";
   const save = (run) => (value(base) ? Math.round(100 * (1 - value(run) / value(base))) : 0);
-  const say = (run) => (save(run) ? t(save(run) > 0 ? "less" : "more", { percent: Math.abs(save(run)), than }) : t("asMuch", { than }));
-  const sentence = best === base ? t("ownBest", { name: namePolicy(best.policy) }) : t("cheapest", { name: namePolicy(best.policy), difference: say(best) });
+  const say = (run) => (save(run) ? t((save(run) > 0 ? "less" : "more") + kind, { percent: Math.abs(save(run)), than }) : t("asMuch" + kind, { than }));
+  // What costs more than now saves nothing, though it may lose less.
+  const about = { name: namePolicy(best.policy), difference: say(best), ...words };
+  const sentence = t(isInUse(best) ? "ownBest" : best === base ? "bestBefore" : save(best) > 0 ? "cheapest" : save(best) < 0 ? "keepingCosts" : "keepingSame", about);
+  const isLossy = cheapest !== best && !isInUse(cheapest) && save(cheapest) > save(best) && save(cheapest) > 0;
   const turns = [...new Set(whole[0].calls.map((call) => call.turn))];
   const lines = whole.map((run) => ({ name: namePolicy(run.policy), values: addUp(run, turns, (call) => (priced ? call.cost : call.usage.input)) }));
   const label = t(priced ? "costSoFar" : "tokensSoFar");
   const names = listed.map((each) => each.policy);
-  const row = (each) => html`<li key=${each.policy} class=${each === best ? "best" : ""}><span title=${each.policy}>${namePolicy(each.policy)} ${isAmbiguous(each.policy, names) ? html`<code>${each.policy}</code> ` : ""}${isOwn && each === same ? html` <small class="chip">${t("yours")}</small>` : ""}${each === best ? html` <small class="chip">${t("recommended")}</small>` : ""}<small class="does">${describe(each.policy)}</small></span>
+  const row = (each) => html`<li key=${each.policy} class=${each === best ? "best" : ""}><span title=${each.policy}>${namePolicy(each.policy)} ${isAmbiguous(each.policy, names) ? html`<code>${each.policy}</code> ` : ""}${isOwn && each === same ? html` <small class="chip">${t("yours")}</small>` : ""}${each === best && (isInUse(each) || each === base || save(each) > 0) ? html` <small class="chip">${t("recommended")}</small>` : ""}<small class="does">${describe(each.policy)}</small></span>
       ${each.problem ? html`<span class="problem">${each.problem}</span><span /><span />` : html`<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width=${(100 * value(each)) / highest} height="4" /></svg>
         <span>${priced ? dollars(each.cost) + " · " : ""}${t("tokenCount", { count: count(each.usage.input) })}<small class="does">${each === base ? "" : say(each)}</small></span>
         ${isOwn && each === same ? html`<span />` : html`<button aria-label=${t(isOwn ? "usePolicyOf" : "useBothOf", { policy: namePolicy(each.policy), model })} onClick=${() => choosePolicy(conversation, each.policy, isOwn ? "" : model)}>${t("usePolicy")}</button>`}`}</li>`;
   return html`<h3>${model}</h3>${!isOwn && same && base !== same ? html`<p>${t("sameWithModel", { name: namePolicy(own), model, difference: say(same) })}</p>` : ""}
-    <p><strong>${sentence}</strong> ${cheapest !== best && save(cheapest) > save(best) ? t("cheaperButLossy", { name: namePolicy(cheapest.policy), difference: say(cheapest), loses: describe(cheapest.policy) }) : ""}</p>
+    <p><strong>${sentence}</strong> ${isLossy ? t("cheaperButLossy", { name: namePolicy(cheapest.policy), difference: say(cheapest), loses: describe(cheapest.policy), ...words }) : ""}</p>
     ${whole.some((each) => each.cost === null) && html`<p class="quiet">${t("noPrices")}</p>`}
     <ul class="policies">${[...listed].sort((a, b) => (b === best) - (a === best) || value(a) - value(b)).map(row)}</ul>
     <h3>${label}</h3>

@@ -22,6 +22,9 @@ export function namePolicy(policy) {
   return profile ? t("withProfile", { name: whole }) : policy === "Memory()" || limit ? whole : whole + t("adjusted");
 }
 
+// Return a policy of memory with the profile beside its own settings; Memory with the profile for another policy.
+export const addProfile = (policy) => (/^Memory\([^]*\)$/.test(policy) ? policy.replace(/(\(?)\)$/, (_, empty) => (empty ? "(" : ", ") + "profile=Profile())") : "Memory(profile=Profile())");
+
 // Whether another policy of a list has the same name, so that only their code tells them apart.
 export const isAmbiguous = (policy, list) => list.some((each) => each !== policy && namePolicy(each) === namePolicy(policy)) && namePolicy(policy) !== policy;
 
