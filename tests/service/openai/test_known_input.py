@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import openai
 import pytest
 
 from longtalk.service.access import AccessKeys
@@ -190,3 +191,16 @@ def test_a_background_response_goes_on_in_its_chain_too(serve: Serve) -> None:
     events = list(client.responses.create(model="m", input=items, background=True, stream=True))
     assert events[-1].response.output_text == "One two three."
     assert list_chains(served) == [(4, 1)]
+
+
+def test_a_reference_to_an_item_of_another_conversation_is_none_to_this_one(serve: Serve) -> None:
+    served = serve(m=scripted("One.", "Two."))
+    client: Any = served.client()
+    items: list[Any] = [{"role": "user", "content": "1"}]
+    first = client.responses.create(model="m", input=items)
+    items += [*as_references(first), {"role": "user", "content": "2"}]
+    second = client.responses.create(model="m", input=items)
+    wrong = items[1]["id"].rpartition("_")[0] + "_hAAAAAAAAAAAAAAAAAAAAAA"
+    items = [items[0], {"type": "item_reference", "id": wrong}, *items[2:], *as_references(second)]
+    with pytest.raises(openai.NotFoundError):
+        client.responses.create(model="m", input=[*items, {"role": "user", "content": "3"}])

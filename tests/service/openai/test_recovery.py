@@ -18,6 +18,7 @@ from longtalk.service.run import RunName
 from longtalk.service.storage.in_memory import InMemoryStorage
 from longtalk.testing import says
 from tests.service.conftest import Serve, Served
+from tests.service.openai.test_context import LONG, SUMMARY
 from tests.service.test_runs import Waiting
 
 KEY = {"Idempotency-Key": "k"}
@@ -173,3 +174,19 @@ def test_while_the_storage_fails_it_is_tried_again(
         serve(storage=storage, m=Waiting())
         wait_until(lambda: storage.failed > 2)
     assert "responses of other processes can't be checked: StoreError" in caplog.text
+
+
+def test_a_compaction_is_shown_once_when_another_process_goes_on(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "_SECONDS", 3600)
+    long = [says(LONG) for _ in range(4)]
+    provider = Waiting(*long, says(SUMMARY), says("One two three.", pieces=3), says("All of it."))
+    life = Life(serve(m=provider), provider)
+    last = None
+    for _ in range(4):
+        last = life.client.responses.create(model="m", input=LONG, previous_response_id=last).id
+    compacts = [{"type": "compaction", "compact_threshold": 1_200}]
+    made = life.begin(background=True, previous_response_id=last, context_management=compacts)
+    life.die()
+    ended = life.follow(made)[-1].response
+    assert [item.type for item in ended.output] == ["compaction", "message"]
+    assert life.client.responses.retrieve(made).output == ended.output

@@ -117,17 +117,18 @@ def to_output_items(
     hidden, numbers, items = find_memory_calls(listed), ItemNumbers(turn), list[Item]()
     for i, entry in enumerate(listed):
         if entry.role == "assistant":
-            items += _make_compactions(listed, i, numbers, compactions)
+            items += _make_compactions(entry, numbers, compactions)
             made = _make_answer(entry, numbers, hidden.get(i, frozenset()), tools, encrypted=encrypted)
             items += [] if _is_sent_back(listed, i) else made
     return items
 
 
-def _make_compactions(
-    entries: Sequence[Entry], i: int, numbers: ItemNumbers, compactions: Mapping[str, str]
-) -> list[Item]:
+def _make_compactions(answer: Entry, numbers: ItemNumbers, compactions: Mapping[str, str]) -> list[Item]:
     """Return the compaction item before an answer, if there is one."""
-    content = compactions.get(entries[i - 1].id) if i else None
+    if not compactions:
+        return []
+    turn, _, number = answer.id.rpartition("-")
+    content = compactions.get(f"{turn}-{int(number) - 1}") if number.isdecimal() else None
     return [] if content is None else [make_compaction(numbers.take("cmp"), content)]
 
 
@@ -242,7 +243,7 @@ def to_items(
                     # The ids of later items stay.
                     numbers.skip(each)
             elif entry.role == "assistant":
-                items += _make_compactions(entries[start:stop], i - start, numbers, compactions)
+                items += _make_compactions(entry, numbers, compactions)
                 made = _make_answer(entry, numbers, calls_hidden, forms, encrypted=encrypted, calls=calls)
                 items += [] if _is_sent_back(entries, i) else made
             elif is_correction(entry):

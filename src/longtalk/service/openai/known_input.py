@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.service.ids import ResponseId, is_chain, split_item_id
+from longtalk.service.ids import ResponseId, is_chain, place_item_id, split_item_id
 from longtalk.service.openai.item_pages import read_items_until
 from longtalk.service.openai.item_references import is_reference
 from longtalk.service.openai.items import Item, complete_content
@@ -50,11 +50,8 @@ def find_known_input(store: Store, owner: str, raw: Sequence[bytes]) -> KnownInp
     if keyed is None or keyed.turn.status == "running":
         return None
     known, entries = read_items_until(store, owner, chain, keyed.branch, turn)
-    by_id = {each["id"]: each for each in known}
-    said = [
-        by_id.get(split_item_id(str(each.get("id")))[0]) if is_reference(raw[i]) else each
-        for i, each in enumerate(items[: last + 1])
-    ]
+    by_id = {place_item_id(each["id"], chain): each for each in known}
+    said = [by_id.get(str(each["id"])) if is_reference(raw[i]) else each for i, each in enumerate(items[: last + 1])]
     if [*filter(None, map(_normalize, said))] != [*filter(None, map(_normalize, known))]:
         return None
     return KnownInput(ResponseId(chain, keyed.request.key), keyed, last + 1, entries)
