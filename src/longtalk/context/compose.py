@@ -20,13 +20,22 @@ import msgspec
 
 from longtalk._util.lookalikes import neutralize, neutralize_json
 from longtalk.context.costs import Meter
-from longtalk.context.epochs import Epoch, TurnSuffix, is_checked, map_kept_suffixes, merge_runs
+from longtalk.context.epochs import (
+    Epoch,
+    TurnSuffix,
+    is_checked,
+    list_runs,
+    map_kept_suffixes,
+    mark_recalled,
+    merge_runs,
+)
 from longtalk.memory.cards.capture import TOOL_NAME
 from longtalk.memory.profile.lines import PROFILE_TAG, read_turn_profile
 from longtalk.memory.recall.config import Recalled
 from longtalk.memory.summary import TAG
 from longtalk.transcript.lookalikes import NEUTRALIZED
-from longtalk.transcript.manifest import MIDDLE, Run, Verdict
+from longtalk.transcript.manifest import MATCHED, MIDDLE, Run, Verdict
+from longtalk.transcript.passages import RecalledPassages
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.wires.convert import CallIdMap, convert_entry, write_without_cards
 from longtalk.wires.entries import digest_tool_calls, shorten_entry, view_entry
@@ -66,6 +75,8 @@ class Context(msgspec.Struct, frozen=True):
     """Why this much was recalled, or nothing, in words; empty if the history was not searched."""
     meter: Meter | None = None
     """The amounts spent on resending, including this request; None if the policy does not compare costs."""
+    passages: RecalledPassages | None = None
+    """The passages that were recalled in the epoch so far; None if this request adds none."""
     session_key: str = ""
     """The key of the provider's session; empty if the provider keeps no conversation."""
     handle: Handle | None = None
@@ -118,7 +129,7 @@ def compose(
     builder = _ContextBuilder(transcript, wire, quirks, binding, tail)
     size = transcript.size if until is None else until
     end, since = transcript.index_of(size), transcript.index_of(epoch.start)
-    runs = [*epoch.runs] if until is None else [run for run in epoch.runs if run.first < size]
+    runs = [run for run in list_runs(epoch) if run.first < size]
     if runs and runs[-1].last >= size:
         tokens = transcript.tokens(transcript.index_of(runs[-1].first), end)
         runs[-1] = msgspec.structs.replace(runs[-1], last=size - 1, tokens=min(runs[-1].tokens, tokens))
@@ -165,7 +176,10 @@ def compose(
         builder.follow_held_answer(transcript.index_of(held) - 1)
     # The next request will not contain this turn's instruction, unless tool calls follow it.
     mark = len(builder.pieces) - len(new_suffix) if tail == end else len(builder.pieces)
-    return builder.build(runs if recalled is None else list(_mark_recalled(runs, recalled)), epoch, mark, recalled)
+    if recalled is not None:
+        sizes = dict(zip(recalled.positions, recalled.sizes, strict=True))
+        runs = list(mark_recalled(runs, sizes, MATCHED))
+    return builder.build(runs, epoch, mark, recalled)
 
 
 class _ContextBuilder:
@@ -296,22 +310,6 @@ def _mark_held(transcript: Transcript, runs: Sequence[Run], held: int) -> Iterat
         for part in parts:
             there = part.last < held and part.verdict == "sent"
             yield msgspec.structs.replace(part, verdict="held", reason="kept by the provider") if there else part
-
-
-def _mark_recalled(runs: Sequence[Run], recalled: Recalled) -> Iterator[Run]:
-    """Yield the runs, with recalled entries in runs of their own."""
-    sizes = dict(zip(recalled.positions, recalled.sizes, strict=True))
-    for run in runs:
-        inside = [position for position in recalled.positions if run.first <= position <= run.last and run.is_gone]
-        size = run.last + 1 - run.first
-        first = run.first
-        for position in (*inside, run.last + 1):
-            if first < position:
-                tokens = run.tokens * (position - first) // size
-                yield msgspec.structs.replace(run, first=first, last=position - 1, tokens=tokens)
-            if position <= run.last:
-                yield Run(position, position, "recalled", "fits the message", tokens=sizes[position])
-            first = position + 1
 
 
 def _shorten(entry: Entry, keep: int) -> Entry:

@@ -25,6 +25,8 @@ CACHE_SECONDS = 300
 """The assumed number of seconds for which a provider caches the beginning of a request, if it is unknown."""
 
 
+_LASTING = 2.0
+"""How often text must be recalled in an epoch to be needed in one turn of the next."""
 RECALL_SHARE = 0.06
 """The share of the cost of a conversation that recall may add to it; a question gets some tokens in any case."""
 
@@ -85,11 +87,22 @@ class Meter(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The part of it that was spent on recalled text."""
     ratios: Ratios | None = None
     """The relative costs of the call; None in a record, which has no use for them."""
+    carriage: float = 0.0
+    """What it has cost to send one more token with each call of this epoch."""
 
     def add_call(self, usage: Usage, recalled: int) -> Meter:
         """Return the meter with a call that was made, of which `recalled` tokens were recalled for it."""
         cost = 0.0 if self.ratios is None else self.ratios.weigh(usage)
         return msgspec.structs.replace(self, spent=self.spent + cost, recalled=self.recalled + recalled, ratios=None)
+
+    def compute_promotion_turns(self, write: float) -> float:
+        """Return the number of turns above which text that was recalled in this epoch is promoted to the next head.
+
+        Recalling it has cost its whole length in each of these turns. In the head, it costs `write` for each token
+        once, and then what is paid for resending the head. What stands out in one epoch is needed less in the next, so
+        twice as many turns are wanted.
+        """
+        return max(1.0, _LASTING * (write + self.carriage))
 
     def compute_credit(self, conversation: int) -> float:
         """Return the number of tokens that may still be recalled, so that recall costs only a share of everything.

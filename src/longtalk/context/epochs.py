@@ -10,7 +10,7 @@ last request, so that only the entries after it have to be estimated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -20,8 +20,10 @@ from longtalk.errors import InputError
 from longtalk.memory.summary import OldEntry, Summary
 from longtalk.policies.base import Policy, fingerprint_policy
 from longtalk.tokens import Counter, count_message
-from longtalk.transcript.manifest import CARD, EXCLUDED, Run
+from longtalk.transcript.manifest import CARD, EXCLUDED, PROMOTED, Run
 from longtalk.transcript.pack import ANSWERS
+from longtalk.transcript.passages import KIND as PASSAGES
+from longtalk.transcript.passages import RecalledPassages
 from longtalk.transcript.ranges import SpanSet, merge_spans
 from longtalk.transcript.standing import read_record
 from longtalk.transcript.transcript import Entry, Record, Transcript, now
@@ -198,6 +200,34 @@ def merge_runs(runs: Iterable[Run]) -> list[Run]:
     return merged
 
 
+def mark_recalled(runs: Iterable[Run], sizes: Mapping[int, int], reason: str) -> Iterator[Run]:
+    """Yield the runs, with the recalled entries that are not sent otherwise in runs of their own.
+
+    `sizes` has the number of tokens that are quoted of each of them, by its position, in order.
+    """
+    for run in runs:
+        inside = [position for position in sizes if run.first <= position <= run.last and run.is_gone]
+        size = run.last + 1 - run.first
+        first = run.first
+        for position in (*inside, run.last + 1):
+            if first < position:
+                tokens = run.tokens * (position - first) // size
+                yield msgspec.structs.replace(run, first=first, last=position - 1, tokens=tokens)
+            if position <= run.last:
+                yield Run(position, position, "recalled", reason, tokens=sizes[position])
+            first = position + 1
+
+
+def list_runs(epoch: Epoch) -> tuple[Run, ...]:
+    """Return the runs of an epoch, with the entries that its head quotes in runs of their own."""
+    head = epoch.summary
+    if head is None or not head.promoted:
+        return epoch.runs
+    positions = sorted({each.position for each in head.promoted})
+    sizes = dict.fromkeys(positions, head.recalled // len(positions))
+    return tuple(merge_runs(mark_recalled(epoch.runs, sizes, PROMOTED)))
+
+
 def find_epoch(transcript: Transcript, policy: str) -> Epoch:
     """Return the newest epoch if it belongs to this policy and is consistent, else an epoch that sends all entries."""
     epoch = transcript.records.read_latest("epoch", Epoch)
@@ -348,6 +378,11 @@ def record_meter(transcript: Transcript, meter: Meter, usage: Usage, *, at: int,
     return transcript.add_record(
         "receipt", json_bytes.encode(msgspec.structs.replace(receipt, actual=actual)), replace=True
     )
+
+
+def record_passages(transcript: Transcript, passages: RecalledPassages) -> Transcript:
+    """Return the transcript with the passages recorded that were recalled in its epoch."""
+    return transcript.add_record(PASSAGES, json_bytes.encode(passages), replace=True)
 
 
 def list_covered(epoch: Epoch, stop: int) -> tuple[tuple[int, int], ...]:

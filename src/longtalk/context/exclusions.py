@@ -51,8 +51,12 @@ def list_excluded_spans(epoch: Epoch) -> list[tuple[int, int]]:
     return [(run.first, run.last + 1) for run in epoch.runs if run.reason == EXCLUDED]
 
 
-def is_in_head(epoch: Epoch, positions: tuple[int, ...]) -> bool:
-    """Return True if the head of an epoch may quote or summarize one of these entries."""
+def is_in_head(transcript: Transcript, epoch: Epoch, positions: tuple[int, ...]) -> bool:
+    """Return True if the head of an epoch may quote or summarize an exchange with one of these entries."""
     covered = epoch.summary.covers if epoch.summary is not None else ()
+    promoted = epoch.summary.promoted if epoch.summary is not None else ()
+    exchanges = transcript.exchanges() if promoted else []
+    spans = [(transcript.position(first), transcript.position(stop - 1) + 1) for first, stop in exchanges]
+    quoted = [(first, stop) for first, stop in spans if any(first <= each.position < stop for each in promoted)]
     digested = [(run.first, run.last + 1) for run in epoch.runs if run.is_gone] if epoch.lines else []
-    return any(first <= position < stop for first, stop in (*covered, *digested) for position in positions)
+    return any(first <= position < stop for first, stop in (*covered, *digested, *quoted) for position in positions)

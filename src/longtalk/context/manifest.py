@@ -13,7 +13,7 @@ import msgspec
 
 from longtalk._util import json_bytes, typed_json
 from longtalk.context.compose import Context
-from longtalk.context.epochs import Epoch
+from longtalk.context.epochs import Epoch, list_runs
 from longtalk.transcript.manifest import Run, StoredManifest, Verdict
 from longtalk.transcript.transcript import Transcript
 
@@ -77,4 +77,4 @@ def _from_fields(
 def _prepend_epoch_runs(epoch: Epoch, runs: tuple[Run, ...]) -> tuple[Run, ...]:
     """Return the runs, preceded by those runs of the epoch that end before them."""
     first = runs[0].first if runs else epoch.start
-    return (*(run for run in epoch.runs if run.last < first), *runs)
+    return (*(run for run in list_runs(epoch) if run.last < first), *runs)

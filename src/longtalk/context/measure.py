@@ -30,6 +30,8 @@ from longtalk.policies import Block, View
 from longtalk.policies.view import count_recent
 from longtalk.tokens import Counter
 from longtalk.transcript.manifest import MIDDLE, Run
+from longtalk.transcript.passages import KIND as PASSAGES
+from longtalk.transcript.passages import Passage, RecalledPassages
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires.protocol import Wire
 
@@ -216,8 +218,18 @@ class RequestEstimate:
             spent=last.spent,
             recalled=last.recalled,
             ratios=self.ratios,
+            carriage=self.comparison.rate + (last.carriage if goes_on else 0.0),
         )
         return old
+
+    def list_promoted(self) -> list[Passage]:
+        """Return the recalled passages that would be cheaper in the head of the next epoch."""
+        found = self.transcript.records.read_latest(PASSAGES, RecalledPassages)
+        if self.meter is None or found is None or found.epoch != self.epoch.start:
+            return []
+        excluded = list_excluded_spans(self.epoch)
+        promoted = found.list_promoted(self.meter.compute_promotion_turns(self.ratios.write))
+        return [each for each in promoted if not _is_inside(excluded, each.position)]
 
     @property
     def scale(self) -> float:
@@ -260,6 +272,7 @@ def make_view(estimate: RequestEstimate, pins: tuple[int, ...], excluded: tuple[
         summary=epoch.summary or find_stand_in(transcript, epoch),
         latest_summary=_read_summary(transcript),
         compaction_pays=estimate.compaction_pays,
+        passages=tuple(estimate.list_promoted()),
     )
     # Exchanges that were pinned or included since the epoch began may be anywhere in the conversation.
     is_known = has_all_pins(epoch, pins) and not included

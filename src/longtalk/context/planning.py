@@ -138,8 +138,9 @@ def make_plan(
     if estimate.meter is None:
         return plan
     # In a new epoch that leaves nothing out, the amount spent on resending keeps growing.
-    carried = 0.0 if plan.begins and plan.epoch.raw != epoch.raw else estimate.meter.carried
-    meter = msgspec.structs.replace(estimate.meter, epoch=plan.epoch.start, carried=carried)
+    meter = msgspec.structs.replace(estimate.meter, epoch=plan.epoch.start)
+    if plan.begins and plan.epoch.raw != epoch.raw:
+        meter = msgspec.structs.replace(meter, carried=0.0, carriage=0.0)
     return msgspec.structs.replace(
         plan, meter=meter, notices=(*plan.notices, *report_assumed_prices(estimate, settled=settled))
     )
@@ -161,7 +162,7 @@ def _follow_exclusions(
     excluded = tuple(place for place in excluded if place < current)
     if excluded == epoch.excluded:
         return epoch
-    before = Epoch(epoch.policy) if is_in_head(epoch, excluded) else epoch
+    before = Epoch(epoch.policy) if is_in_head(transcript, epoch, excluded) else epoch
     view = make_view(RequestEstimate(transcript, before, terms), pins, excluded)
     view = view if keeper is None else leave_out_stale_cards(view)
     return make_epoch(view, before, "an exchange was excluded or included", pins, excluded)

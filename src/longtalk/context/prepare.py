@@ -28,6 +28,8 @@ from longtalk.memory.recall.gain import Allowance
 from longtalk.memory.summary import SummaryRequest, render_summary_prompt
 from longtalk.policies.base import BriefKeeper, Policy, get_profile, make_card_config, read_rules
 from longtalk.tokens import Counter, count_message, count_preamble
+from longtalk.transcript.passages import KIND as PASSAGES
+from longtalk.transcript.passages import RecalledPassages
 from longtalk.transcript.standing import Record
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import text_if_readable
@@ -168,6 +170,7 @@ class Prepared(msgspec.Struct, frozen=True):
             now=self.terms.now,
             exclude=NotRecalled(epoch, self.transcript.size),
             sent="\n".join(suffix.data for suffix in list_kept_suffixes(self.transcript, epoch.current)),
+            standing=() if epoch.summary is None else epoch.summary.promoted,
             allowed=self._allow_recall(),
             corrections=read_brief_record(self.transcript).corrections,
         )
@@ -215,10 +218,25 @@ class Prepared(msgspec.Struct, frozen=True):
             tokens=plan.tokens + more,
             counted=plan.counted + more,
             meter=plan.meter,
+            passages=self._count_passages(),
             recall_why=added.recalled.why,
             session_key=session_key,
             handle=handle,
         )
+
+    def _count_passages(self) -> RecalledPassages | None:
+        """Return the passages that were recalled in this epoch, including this turn; None if these are not counted.
+
+        Where nothing is read from a cache, the head of an epoch is no cheaper than recall.
+        """
+        meter, found = self.plan.meter, self.added.recalled.passages
+        if not found or not self.is_new or meter is None or meter.ratios is None or meter.ratios.read >= 1:
+            return None
+        start = self.plan.epoch.start
+        counted = self.transcript.records.read_latest(PASSAGES, RecalledPassages)
+        if counted is None or counted.epoch != start:
+            counted = RecalledPassages(start)
+        return counted.add(found, meter.compute_promotion_turns(meter.ratios.write))
 
     def _count_added_tokens(self) -> int:
         """Return the tokens of what memory adds, or 0 if it is kept and so counted with the kept suffixes."""

@@ -19,6 +19,7 @@ from longtalk.memory.brief.record import BriefRecord
 from longtalk.memory.brief.schema import Brief
 from longtalk.memory.outline import outline
 from longtalk.memory.profile.lines import PROFILE_TAG, TurnProfile
+from longtalk.memory.promotion import Promoted
 from longtalk.memory.summary import TAG, Summary
 from longtalk.tokens import Counter, count_message
 from longtalk.transcript.ranges import Span, merge_spans
@@ -48,12 +49,14 @@ def build_head(
     substitute: Summary | None = None,
     keep_outlines: bool = False,
     profile: TurnProfile = TurnProfile(),  # noqa: B008
+    promoted: Promoted = Promoted(),  # noqa: B008
 ) -> Summary:
     """Return the head of a request, which replaces the exchanges in `dropped` and those that `previous` replaced.
 
     `exchanges` are outlined, newest last, within `outline_budget` tokens; the tags around the whole head count toward
     this budget. `substitute` is a summary to include because a card is missing. With `keep_outlines`, the outlines of
-    the previous head are included again. `profile` is sent in front of the text, which does not contain it.
+    the previous head are included again. `profile` is sent in front of the text, which does not contain it. `promoted`
+    has passages to quote before the outlines, which are not part of their budget.
     """
     content = apply(record.content, [], config, counter).content
     brief = render_brief(content, config)
@@ -84,6 +87,10 @@ def build_head(
             outlines = {span: rendered, **outlines}
     if outlines:
         parts.append(_enclose_outlines(outlines.values()))
+    outline_tokens = measure() - base_tokens if outlines else counter.count(old_outlines) if old_outlines else 0
+    if promoted.text:
+        # Outlines come last, where `_extract_outlines` looks for them.
+        parts.insert(sum(map(bool, (brief, summary))), promoted.text)
     tokens = measure()
     lines = profile.render(profile.digests)
     profile_tokens = count_message(wire.quote(PROFILE_TAG, lines), counter) if lines else 0
@@ -94,12 +101,14 @@ def build_head(
         tokens=tokens + profile_tokens,
         usual=tokens + profile_tokens,
         brief=counter.count(brief) if brief else 0,
-        outline=tokens - base_tokens if outlines else counter.count(old_outlines) if old_outlines else 0,
+        outline=outline_tokens,
         outlined=tuple(sorted((*outlines, *kept_spans))),
         usage=substitute.usage if substitute else Usage(),
         edition=record.edition,
         is_brief=True,
         profile=profile.digests,
+        recalled=promoted.tokens,
+        promoted=promoted.passages,
     )
 
 

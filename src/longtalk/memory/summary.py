@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from longtalk.transcript.passages import Passage
 from longtalk.usage import Usage
 
 TAG = "earlier_conversation"
@@ -106,6 +107,10 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The edition of the brief that the text contains (`BriefRecord.edition`)."""
     profile: tuple[str, ...] = ()
     """Digests of the lines of the owner's profile that are sent in front of the text. Their texts are not stored."""
+    recalled: int = 0
+    """The number of tokens of the passages that the text quotes because they were recalled so often."""
+    promoted: tuple[Passage, ...] = ()
+    """These passages, in the order of the conversation."""
 
     @property
     def stop(self) -> int:
@@ -124,7 +129,9 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         positions = [-1, *(position for span in self.covers for position in span)]
         fits = 0 < self.stop <= size or (self.is_brief and not self.covers)
         outlines = all(first < stop and self.covers_range(first, stop) for first, stop in self.outlined)
-        return positions == sorted(set(positions)) and fits and outlines and min(self.tokens, self.usual) >= 0
+        quoted = [-1, *(each.position for each in self.promoted), size]
+        in_order = positions == sorted(set(positions)) and quoted == sorted(quoted) and quoted[1:2] != [-1]
+        return in_order and fits and outlines and min(self.tokens, self.usual) >= 0
 
 
 def render_summary_prompt(length: int) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from longtalk.errors import InputError
-from longtalk.memory.brief.corrections import list_corrected_ids
+from longtalk.memory.brief.corrections import find_correction, list_corrected_ids
 from longtalk.memory.brief.lines import parse_brief_lines, render_brief
 from longtalk.memory.brief.record import MAX_FAILED_REQUESTS, BriefRecord, CaptureMode, CardKind, read_brief_record
 from longtalk.memory.brief.schema import Brief, check_whole_number
@@ -22,6 +22,7 @@ from longtalk.memory.cards.capture import check_example, render_card_request
 from longtalk.memory.head import build_head, render_unsent_app_lines
 from longtalk.memory.profile.config import Profile, add_profile_fields
 from longtalk.memory.profile.lines import TurnProfile, read_turn_profile
+from longtalk.memory.promotion import Promoted, extract_promoted, render_promoted
 from longtalk.memory.recall.config import Recall
 from longtalk.memory.summary import Summary, SummaryRequest
 from longtalk.policies.base import Compactor, Size
@@ -36,6 +37,8 @@ from longtalk.transcript.transcript import Transcript
 
 CARD_REQUEST_TOKENS = 100
 """The length in tokens that a card request may have before the outlines are shortened to make room for it."""
+_PROMOTED_SHARE = 4
+"""Which part of the tokens for recall may be used for passages that stand in the head: one in this number."""
 _MAX_TOKENS = 10**7
 _TIMEOUT = 60.0
 
@@ -279,6 +282,7 @@ class CompactToBrief(msgspec.Struct, frozen=True):
             substitute=_find_substitute_summary(view, record, self.config),
             keep_outlines=True,
             profile=self._read_profile(view),
+            promoted=_keep_promoted(view.summary, record),
         )
         return view.replace_blocks(dropped, head) if dropped else msgspec.structs.replace(view, summary=head)
 
@@ -335,8 +339,18 @@ class CompactToBrief(msgspec.Struct, frozen=True):
             outline_budget=budget - min(budget // 2, self._count_excess(view)),
             substitute=substitute,
             profile=self._read_profile(view),
+            promoted=self._promote(view, record),
         )
         return view.replace_blocks(dropped, head)
+
+    def _promote(self, view: View, record: BriefRecord) -> Promoted:
+        """Return what was recalled so often that the next head quotes it, within a quarter of what recall may use."""
+        spare = self.config.limit - self.config.length - CARD_REQUEST_TOKENS
+        budget = min(self.recalls.budget, spare) // _PROMOTED_SHARE
+        sent = [(block.first, block.stop) for block in view.blocks]
+        gone = [each for each in view.passages if not any(first <= each.position < stop for first, stop in sent)]
+        gone = [each for each in gone if find_correction(each.text, record.corrections) is None]
+        return render_promoted(gone, budget, view.counter) if gone and budget > 0 else Promoted()
 
     def _read_profile(self, view: View) -> TurnProfile:
         return TurnProfile() if self.config.profile is None else read_turn_profile(view.transcript)
@@ -359,6 +373,16 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         )
         limit = max(config.limit, config.length + CARD_REQUEST_TOKENS)
         return max(0, config.length + count_message(request, view.counter) - limit)
+
+
+def _keep_promoted(head: Summary | None, record: BriefRecord) -> Promoted:
+    """Return what a head quotes because it was recalled so often, for a new head of the same exchanges.
+
+    What the app has corrected or had forgotten may be among it, so that it is left to recall then.
+    """
+    if head is None or not head.promoted or record.corrections:
+        return Promoted()
+    return Promoted(extract_promoted(head.text), head.recalled, head.promoted)
 
 
 def _states(view: View, block: Block, ids: frozenset[str]) -> bool:

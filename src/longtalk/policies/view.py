@@ -19,6 +19,7 @@ from longtalk.memory.summary import Summary, SummaryRequest
 from longtalk.tokens import Counter
 from longtalk.transcript.manifest import CUT, DIGEST, Run
 from longtalk.transcript.pack import ANSWERS
+from longtalk.transcript.passages import Passage
 from longtalk.transcript.transcript import Entry, Transcript
 from longtalk.wires.entries import digest_tool_calls, read_text
 from longtalk.wires.protocol import Wire
@@ -81,6 +82,9 @@ class View(msgspec.Struct, frozen=True):
     """The summary that a strategy has requested, or None."""
     compaction_pays: bool = False
     """Whether resending the older exchanges has cost as much as a new epoch would."""
+    passages: tuple[Passage, ...] = ()
+    """The passages that were recalled so often that they would be cheaper in the head, those of the most turns first.
+    """
 
     @property
     def exchanges(self) -> int:

@@ -23,6 +23,7 @@ from longtalk.context.epochs import (
     list_covered,
     record_anchor,
     record_meter,
+    record_passages,
     record_summary,
 )
 from longtalk.context.measure import Terms
@@ -170,6 +171,8 @@ class PolicyReplay:
         usage, digest = call.usage(setup.model), setup.trace.preamble.digest()
         anchor = Anchor(plan.epoch.start, setup.model.label, digest, context.counted, usage.input)
         self._transcript = record_anchor(self._transcript, anchor)
+        if context.passages is not None:
+            self._transcript = record_passages(self._transcript, context.passages)
         if plan.meter is not None:
             self.depends_on_prices = True
             recalled = context.recall if prepared.is_new else 0

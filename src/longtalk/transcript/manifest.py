@@ -19,6 +19,8 @@ EXCLUDED = "excluded"
 PINNED = "pinned"
 CARD = "memory card left out"
 """The reason of an answer that is sent without its memory card, because a line in it was corrected or forgotten."""
+MATCHED = "fits the message"
+PROMOTED = "recalled often"
 
 
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):

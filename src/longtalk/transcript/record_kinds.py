@@ -37,6 +37,7 @@ KINDS = (
     RecordKind(name="memory", newest_only=True, own_branch_only=True),
     RecordKind(name="meter", newest_only=True, may_discard_replaced=True, quotes_entries=False),
     RecordKind(name="origin"),
+    RecordKind(name="passages", newest_only=True, may_discard_replaced=True),
     RecordKind(name="pins", newest_only=True, own_branch_only=True, quotes_entries=False),
     RecordKind(name="quirks"),
     RecordKind(name="recall", newest_only=True, is_derived=True),

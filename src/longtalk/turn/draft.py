@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from longtalk.context.compose import Context
-from longtalk.context.epochs import Anchor, TurnSuffix, record_anchor, record_meter
+from longtalk.context.epochs import Anchor, TurnSuffix, record_anchor, record_meter, record_passages
 from longtalk.context.exclusions import list_excluded_positions
 from longtalk.context.measure import has_any_between
 from longtalk.context.prepare import NO_ADDITIONS, TurnAdditions, keep_suffix
@@ -166,6 +166,9 @@ class Draft(msgspec.Struct, frozen=True):
             )
         transcript = transcript.add(turn=turn)
         usage = self.wire.read_usage(answer.usage) if answer.usage else Usage()
+        if self.context is not None and self.context.passages is not None:
+            # The records after it replace those of the call before, so a store can keep them beside the branch.
+            transcript = record_passages(transcript, self.context.passages)
         if usage.input and self.wire.reports_request_size:
             transcript = self.anchor(transcript, usage.input)
         if answer.handle is not None and self.context is not None and self.context.session_key:

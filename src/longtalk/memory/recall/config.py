@@ -8,6 +8,7 @@ import msgspec
 
 from longtalk.errors import InputError
 from longtalk.memory.brief.schema import check_whole_number
+from longtalk.transcript.passages import Passage
 
 TAG = "recalled"
 """The name of the tag around recalled text."""
@@ -60,3 +61,5 @@ class Recalled(msgspec.Struct, frozen=True):
     """Why it has this length, in words: how likely the message needs it, and what limits it."""
     sizes: tuple[int, ...] = ()
     """The number of tokens of the quotes from each of `positions`, with their dates."""
+    passages: tuple[Passage, ...] = ()
+    """The best passages that the message needs, including those that the request quotes already."""

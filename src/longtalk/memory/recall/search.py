@@ -19,7 +19,7 @@ from longtalk.memory.brief.corrections import Correction, find_correction
 from longtalk.memory.brief.record import read_brief_record
 from longtalk.memory.recall.candidates import index_candidates
 from longtalk.memory.recall.config import TAG, Recall, Recalled
-from longtalk.memory.recall.excerpt import list_quotes, select_hits
+from longtalk.memory.recall.excerpt import list_quotes, render_hits, select_hits
 from longtalk.memory.recall.gain import Allowance, limit_recall
 from longtalk.memory.recall.index import Hit, RankedHits, RecallIndex, Unit
 from longtalk.memory.recall.index_cache import CachedIndex, IndexCache
@@ -31,6 +31,7 @@ from longtalk.memory.recall.units import escape_tags, to_unit
 from longtalk.memory.recall.whole import estimate_terms, index_branch, index_state
 from longtalk.tokens import Counter
 from longtalk.transcript.pack import Entry
+from longtalk.transcript.passages import MAX_COUNTED, Passage
 from longtalk.transcript.standing import Record, read_record
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires.text import wrap_in_tag
@@ -41,7 +42,7 @@ MAX_WHOLE = 10_000
 """The maximum number of entries that are all indexed and ranked if no index is stored, unless recall is by meaning."""
 MAX_TERMS = 2_500_000
 """The maximum number of terms of a stored index that is used, counting repeated ones. It bounds memory and CPU time."""
-_MAX_COMPARED = 200  # best hits that are compared with what the request quotes already
+_MAX_COMPARED = 200  # best hits that are compared with what was forgotten
 _INDEX_CACHE = IndexCache()
 
 
@@ -141,39 +142,28 @@ def render_recalled(
     now: int,
     exclude: Container[int] = (),
     sent: str = "",
+    standing: Sequence[Passage] = (),
     allowed: Allowance = Allowance(),  # noqa: B008
     corrections: Sequence[Correction] = (),
 ) -> Recalled:
     """Return quotes from the indexed entries that are relevant to the message, rendered as text.
 
-    Entries at the positions in `exclude` are skipped, because the request contains them anyway; so are passages that
-    `sent` quotes, the text that was recalled for earlier messages and is still in the request. `now` is the time of the
-    message in milliseconds. `allowed` can lower the token limit of the configuration, but not raise it. A passage that
-    says what one of `corrections` has corrected is quoted with what holds now; one that says what was forgotten is not
-    quoted.
+    Entries at the positions in `exclude` are skipped, because the request contains them anyway. Passages that `sent`
+    quotes, the text that was recalled for earlier messages and is still in the request, and those in `standing`, which
+    its head quotes, are chosen like all others, but not quoted again. `now` is the time of the message in milliseconds.
+    `allowed` can lower the token limit of the configuration, but not raise it. A passage that says what one of
+    `corrections` has corrected is quoted with what holds now; one that says what was forgotten is not quoted.
     """
     recalled = Recalled()
     index.find_correction = partial(find_correction, corrections=corrections) if corrections else None
     if config.budget > 0:
-        ranked = _skip_sent(index, rank(index, message, now=now // 1000, exclude=exclude), sent)
-        ranked = _skip_forgotten(index, ranked)
+        ranked = _skip_forgotten(index, rank(index, message, now=now // 1000, exclude=exclude))
         limit, why = limit_recall(config.budget, ranked.need, allowed, gate=config.gate, asks=ranked.asks)
-        recalled = msgspec.structs.replace(render_ranked(index, ranked, limit, counter), why=why)
+        recalled = render_ranked(index, ranked, limit, counter, sent=sent, standing=standing)
+        recalled = msgspec.structs.replace(recalled, why=why)
     if isinstance(index, CachedIndex):
         _INDEX_CACHE.put(index)
     return recalled
-
-
-def _skip_sent(index: RecallIndex, ranked: RankedHits, sent: str) -> RankedHits:
-    """Return the hits without passages that `sent` quotes. The better these match, the less the others are needed."""
-    if not sent or not ranked.hits:
-        return ranked
-    first = ranked.hits[:_MAX_COMPARED]
-    index.load_units(hit.position for hit in first)
-    new = tuple([hit for hit in first if escape_tags(_read_passage(index, hit)) not in sent])
-    hits = (*new, *ranked.hits[_MAX_COMPARED:])
-    best = hits[0].score / ranked.hits[0].score if hits and ranked.hits[0].score > 0 else 0.0
-    return msgspec.structs.replace(ranked, hits=hits, need=ranked.need * best)
 
 
 def _skip_forgotten(index: RecallIndex, ranked: RankedHits) -> RankedHits:
@@ -192,15 +182,46 @@ def _read_passage(index: RecallIndex, hit: Hit) -> str:
     return index.get_unit(hit.position).text[hit.start : hit.stop].strip()
 
 
-def render_ranked(index: RecallIndex, ranked: RankedHits, limit: int, counter: Counter) -> Recalled:
-    """Return the best hits as text of at most `limit` tokens, including the tag."""
+def render_ranked(
+    index: RecallIndex,
+    ranked: RankedHits,
+    limit: int,
+    counter: Counter,
+    *,
+    sent: str = "",
+    standing: Sequence[Passage] = (),
+) -> Recalled:
+    """Return the best hits as text of at most `limit` tokens, including the tag.
+
+    Of these hits, the text lacks the ones that `sent` quotes or `standing` contains.
+    """
     budget = limit - counter.count(wrap_in_tag(TAG, ""))
     while budget > 0 and (chosen := select_hits(index, ranked.hits, budget, counter.count)):
-        quotes = list_quotes(index, chosen)
+        new = [hit for hit in chosen if not _is_in_request(index, hit, sent, standing)]
+        quotes = list_quotes(index, new)
         text = escape_tags("".join(quote for _, quote in quotes))
-        tokens = counter.count(wrap_in_tag(TAG, text))
+        tokens = counter.count(wrap_in_tag(TAG, text)) if text else 0
         if tokens <= limit:
-            sizes = tuple(counter.count(escape_tags(quote)) for _, quote in quotes)
-            return Recalled(text, tuple(position for position, _ in quotes), tokens, sizes=sizes)
+            best = sorted(chosen, key=lambda hit: -hit.score)[:MAX_COUNTED]
+            return Recalled(
+                text,
+                tuple(position for position, _ in quotes),
+                tokens,
+                sizes=tuple(counter.count(escape_tags(quote)) for _, quote in quotes),
+                passages=tuple([_quote_passage(index, hit) for hit in best]),
+            )
         budget -= tokens - limit
     return Recalled()
+
+
+def _quote_passage(index: RecallIndex, hit: Hit) -> Passage:
+    text = escape_tags(render_hits(index, [hit]))
+    if index.describe_origin is not None:
+        text = text.partition("\n")[2]
+    return Passage(hit.position, hit.start, hit.stop, text=text)
+
+
+def _is_in_request(index: RecallIndex, hit: Hit, sent: str, standing: Sequence[Passage]) -> bool:
+    if any(each.contains(Passage(hit.position, hit.start, hit.stop)) for each in standing):
+        return True
+    return bool(sent) and escape_tags(_read_passage(index, hit)) in sent

@@ -34,7 +34,7 @@ CLEARER_MESSAGES = {
     "a record can't hold up to an entry that is not there": "a record's position is not on the path",
 }
 """Better wordings of error messages in the first migration, whose SQL must not change."""
-VERSION = 11
+VERSION = 12
 """The number of the newest migration."""
 
 
