@@ -33,11 +33,12 @@ def recall_from_owner(
     render: Callable[[RecallIndex], Recalled],
     *,
     now: int,
+    meaning: bool = False,
 ) -> Recalled:
     """Return what `render` makes of an index of a branch and of its owner's other conversations.
 
     `names` are owner, conversation and branch, and `before` is the transcript before the message. Private conversations
-    are not searched.
+    are not searched. With `meaning`, what is found by words is ranked by meaning too.
     """
     owner, conversation, _ = names
     others = _choose_conversations(store, owner, conversation, list_words(message))
@@ -49,7 +50,8 @@ def recall_from_owner(
         title = clean_line(title) if isinstance(title, str) else ""
         return f'conversation "{shorten(title or clean_line(name), _TITLE_CHARS)}"'
 
-    index = index_conversations(store, others, Part(*names, before.size), message, now=now, describe=describe)
+    own_part = Part(*names, before.size)
+    index = index_conversations(store, others, own_part, message, now=now, describe=describe, meaning=meaning)
     if app_lines.KIND in [record.kind for record in before.records]:
         add_fallen_lines(index, before, [each.record for each in store.records(*names, app_lines.KIND)])
     found = render(index)

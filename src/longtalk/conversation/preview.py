@@ -64,7 +64,8 @@ class AsyncPreviewSession(AsyncStateSession):
 
         if config.scope != "owner" or self._is_private:
             return await super().recall(before, message, config, render, at=at)
+        store, names, meaning = self._store, self._names, config.meaning
         found: Recalled = await call_store(
-            self._store, lambda: recall_from_owner(self._store, self._names, before, message, render, now=at)
+            store, lambda: recall_from_owner(store, names, before, message, render, now=at, meaning=meaning)
         )
         return found

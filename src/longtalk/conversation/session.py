@@ -77,7 +77,8 @@ class AsyncBranchSession:
 
         def search() -> tuple[Recalled, list[PlacedRecord]]:
             if config.scope == "owner" and not is_private(before.records):
-                return recall_from_owner(branch.store, names, before, message, render, now=at), []
+                meaning = config.meaning
+                return recall_from_owner(branch.store, names, before, message, render, now=at, meaning=meaning), []
             index = index_store(branch.store, *names, size, message, config, now=at, records=before.records)
             if app_lines.KIND in [record.kind for record in before.records]:
                 placed = branch.store.records(*names, app_lines.KIND)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -117,6 +118,18 @@ def test_the_tool_of_the_model_finds_only_what_its_own_conversation_says(store: 
     assert FACT not in asking.export("json")
 
 
+@pytest.mark.parametrize(("meaning", "found"), [(False, False), (True, True)])
+def test_what_is_found_by_words_can_be_ranked_by_meaning(store: Store, meaning: bool, found: bool) -> None:
+    texts = ["My breakfast was late.", "My automobile is very red.", "My breakfast was late."]
+    for number, text in enumerate(texts):
+        tell(store, f"a{number}", f"{text} We spoke of it yesterday.")
+    policy = Memory(recall=Recall(45, gate=False, scope="owner", meaning=meaning))
+    asking = talk(store, "b", "It is red.", policy=policy)
+    asking.send("Late yesterday we spoke of the car, of the vehicle, of the motor.")
+    provider: Any = asking._engine.provider
+    assert (b"automobile" in provider.requests[-1]) == found
+
+
 def test_the_scope_is_part_of_the_policy_only_if_it_is_set() -> None:
     assert repr(Recall()) == "Recall(budget=1000, gate=True, meaning=False)"
     assert fingerprint_policy(Memory()) != fingerprint_policy(Memory(recall=Recall(scope="owner")))
@@ -124,5 +137,3 @@ def test_the_scope_is_part_of_the_policy_only_if_it_is_set() -> None:
     assert parse_policy(format_policy(POLICY)) == POLICY
     with pytest.raises(InputError, match="'conversation' or 'owner'"):
         Recall(scope="all")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="without meaning"):
-        Recall(scope="owner", meaning=True)

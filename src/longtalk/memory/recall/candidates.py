@@ -54,15 +54,21 @@ class EntrySource(Protocol):
 
 
 def index_candidates(
-    source: EntrySource, message: str, *, now: int, most: int, to_unit: Callable[[int, Entry], Unit | None]
+    source: EntrySource,
+    message: str,
+    *,
+    now: int,
+    most: int,
+    to_unit: Callable[[int, Entry], Unit | None],
+    meaning: bool = False,
 ) -> RecallIndex:
     """Return an index of about `most` entries that may be relevant to the message.
 
     `now` is the time of the message in milliseconds. `to_unit` takes an entry and its position, and returns a unit for
-    the index, or None if the entry must not be recalled.
+    the index, or None if the entry must not be recalled. With `meaning`, the index also ranks by meaning.
     """
     if not source.size:
-        return RecallIndex()
+        return RecallIndex(meaning=meaning)
     ends = [entry.at for part in source.pick([(0, 1), (max(1, source.size - 1), source.size)]) for entry in part]
     years = range(get_year(EPOCH + ends[0] // _DAY), get_year(EPOCH + ends[-1] // _DAY) + 1) if ends else range(0)
     query = parse_query(message, now=now // 1000, years=years)
@@ -73,7 +79,7 @@ def index_candidates(
     guess_matches = source.matches(guesses, _MAX_GUESS_MATCHES) if guesses else []
     chosen = {0, source.size - 1, *choose_entries(matches, source.size, most), *_find_dated_entries(source, query)}
     chosen.update(i for match in guess_matches for i in match.positions)
-    index = RecallIndex(size=source.size)
+    index = RecallIndex(size=source.size, meaning=meaning)
     forms = [form for term in (*search_terms, *guesses) for form in (*term.words, *term.beginnings)]
     indexed = _index_entries(source, sorted(i for i in chosen if i < source.size), index, to_unit, forms)
     for (term, _), match in zip(terms, matches, strict=True):
@@ -186,6 +192,6 @@ def _index_entries(
             indexed.add(position)
             unit = to_unit(source.to_position(position), entry)
             if unit is not None:
-                index.add(unit, follows=follows, fits=fits)
+                index.add(unit, follows=follows, fits=None if index.vectors is not None else fits)
                 follows = True
     return indexed

@@ -25,7 +25,10 @@ class Recall(msgspec.Struct, frozen=True):
     meaning: bool = False
     """Whether to search by meaning as well as by words. This needs the extra `[recall]`."""
     scope: Literal["conversation", "owner"] = "conversation"
-    """Where to search: in the conversation alone, or also in its owner's other conversations, by words."""
+    """Where to search: in the conversation alone, or also in its owner's other conversations.
+
+    With "owner", a full-text search finds the messages, and `meaning` only ranks them.
+    """
 
     def __repr__(self) -> str:
         # Stored epochs contain a digest of this text.
@@ -38,8 +41,6 @@ class Recall(msgspec.Struct, frozen=True):
                 raise InputError(f"`{name}` of Recall must be True or False, not {getattr(self, name)!r}.")
         if self.scope not in ("conversation", "owner"):
             raise InputError(f"`scope` of Recall must be 'conversation' or 'owner', not {self.scope!r}.")
-        if self.meaning and self.scope == "owner":
-            raise InputError("Recall finds other conversations by words: use scope='owner' without meaning=True.")
         if self.meaning:
             from longtalk.memory.recall import embeddings
 

@@ -49,14 +49,15 @@ def index_conversations(
     *,
     now: int,
     describe: Callable[[str], str],
+    meaning: bool = False,
 ) -> RecallIndex:
     """Return an index of the entries of a conversation and of others that may be relevant to the message.
 
     `describe` returns what to call another conversation, given its id. `now` is the time of the message in
-    milliseconds.
+    milliseconds. The entries are found by words; with `meaning`, they are ranked by meaning too.
     """
     source = _Conversations(store, [*others, own])
-    index = index_candidates(source, message, now=now, most=_MAX_ENTRIES, to_unit=to_unit)
+    index = index_candidates(source, message, now=now, most=_MAX_ENTRIES, to_unit=to_unit, meaning=meaning)
 
     def describe_origin(position: int) -> str:
         part = source.find_other(position)
