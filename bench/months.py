@@ -4,7 +4,8 @@
 asked for one. The conversation is in a SQLite file. Some messages state facts, which are asked for at the end: after
 the file was closed and opened again, and once more on another wire. A fact counts if its words are in the request.
 
-The CPU time of a turn includes reading and writing the store, composing and recalling.
+The CPU time of a turn includes reading and writing the store, composing and recalling. The memory is that of the
+process, without its share of files.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from longtalk import Conversation
 from longtalk.policies import Memory
 from longtalk.providers.scripted.script import Step
-from longtalk.reply import Reply
+from longtalk.reply import StoredReply
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says
 from longtalk.wires import WIRES
@@ -34,6 +35,10 @@ FACTS = {
     2_500: ("The luthier wants 740 francs for the repair.", "How much does the luthier want?", "740 francs"),
 }
 SYSTEM = "You teach the violin."
+MARKS = (1_000, 2_500, 5_000, 10_000, 20_000)
+"""The turns after which the CPU time, the memory and the size on disk are printed."""
+MAX_BYTES_PER_TURN = 8_000
+"""The goal for what a turn adds to the memory of the process after turn 1,000."""
 COMPARED_TURNS = 250
 """The number of early turns and of last turns that are compared."""
 
@@ -70,7 +75,7 @@ def make_vocabulary() -> list[str]:
     return [word for i, word in enumerate(words) for _ in range(1 + 300 // (i + 3))]
 
 
-def run_turns(path: Path, turns: int, policy: Memory) -> Iterator[tuple[float, Reply]]:
+def run_turns(path: Path, turns: int, policy: Memory) -> Iterator[tuple[float, StoredReply]]:
     """Run the turns, and yield the CPU seconds and the reply of each."""
     words, source = make_vocabulary(), random.Random(5)
     with closing(SQLite(path)) as store:
@@ -81,6 +86,12 @@ def run_turns(path: Path, turns: int, policy: Memory) -> Iterator[tuple[float, R
             begun = time.process_time()
             reply = conversation.send(message, system=SYSTEM)
             yield time.process_time() - begun, reply
+
+
+def measure_memory() -> float:
+    """Return the memory of this process that is no part of a file, in MB."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields["RssAnon"].split()[0]) / 1_000
 
 
 def list_recalled_facts(path: Path, policy: Memory, wire: str, turns: int) -> list[str]:
@@ -102,7 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", type=int, default=5_000)
     turns = parser.parse_args(arguments).turns
     policy = Memory()
-    times, sent, briefs, own = [], [], [], []
+    times: list[float] = []
+    memory: dict[int, float] = {}
+    cpu: dict[int, float] = {}
+    sent, briefs, own = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "months.db"
         for spent, reply in run_turns(path, turns, policy):
@@ -112,6 +126,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sent.append(context.counted)
             briefs.append(context.brief)
             own.append(reply.entries[0].tokens)
+            if len(times) in MARKS:
+                memory[len(times)] = measure_memory()
+                cpu[len(times)] = statistics.median(times[-COMPARED_TURNS:])
+                figures = (len(times), cpu[len(times)], memory[len(times)], path.stat().st_size / 1e6)
+                print("after {:6,} turns: {:5.1f} ms a turn, {:4.0f} MB of memory, {:5.1f} MB on disk".format(*figures))
         after_restart = list_recalled_facts(path, policy, "openai-chat", turns)
         on_other_wire = list_recalled_facts(path, policy, "anthropic", turns)
         size = path.stat().st_size
@@ -132,6 +151,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("facts found after a restart", len(after_restart), planted, len(after_restart) == planted),
         ("facts found on another wire", len(on_other_wire), planted, len(on_other_wire) == planted),
     ]
+    if MARKS[1] in cpu:
+        grown = round(cpu[MARKS[1]] / early, 2)
+        measured.append(("CPU of a turn at 5,000 entries against 500", grown, 2, grown <= 2))
+    if len(memory) > 1:
+        (first, before), (last, after) = min(memory.items()), max(memory.items())
+        added = round(1e6 * (after - before) / (last - first))
+        measured.append(("bytes of memory that a turn adds", added, MAX_BYTES_PER_TURN, added <= MAX_BYTES_PER_TURN))
     goals = [{"name": name, "value": value, "goal": goal, "met": met} for name, value, goal, met in measured]
     print(json.dumps({"bench": "months", "goals": goals}))
 

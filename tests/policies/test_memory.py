@@ -859,6 +859,15 @@ def test_an_app_shows_the_model_a_card_of_its_own(capture: Any) -> None:
     assert [line.text for line in reply.brief] == ["plays the violin"]
 
 
+@pytest.mark.parametrize("ending", ["</MEMORY_CARD>", "", "\n", "</MEMORY_"])
+def test_a_card_at_the_end_of_an_answer_is_read_without_its_closing_tag(ending: str) -> None:
+    card = json.dumps({"+fact": ["plays the violin"]})
+    provider = Scripted(says(f"Yes.\n<MEMORY_CARD>{card}{ending}"))
+    reply = Chat(provider, policy=msgspec.structs.replace(BY_TOOL, capture="sentinel")).send("Hello")
+    assert [line.text for line in reply.brief] == ["plays the violin"]
+    assert reply.text.strip() == "Yes."
+
+
 @pytest.mark.parametrize(
     ("example", "message"),
     [
