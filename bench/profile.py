@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longtalk import Archive, Conversation, Memory
+from longtalk import Conversation, Memory
 from longtalk._util import json_bytes
+from longtalk.archive.profile_reading import read_turn_profile
 from longtalk.memory import Profile
 from longtalk.memory.brief.lines import BriefContent, Line, make_line_id, normalize
 from longtalk.memory.brief.record import KIND, BriefRecord
@@ -28,6 +29,7 @@ from longtalk.policies import Policy
 from longtalk.stores.base import Commit, PlacedRecord, Store
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says
+from longtalk.tokens import Estimator
 from longtalk.transcript.transcript import Record
 
 OWNER = "ada"
@@ -52,7 +54,7 @@ def fill(store: Store, first: int, count: int) -> None:
             store.write(OWNER, name, Commit(expect=head.revision, at=head.updated, records=(placed,)))
         if number % 100 == 0:
             # As turns with a profile do, note which conversations state lines.
-            Archive(store, owner=OWNER).profile().lines()
+            read_turn_profile(store, OWNER, "new", Profile(), Estimator())
 
 
 def measure(path: Path, policy: Policy) -> tuple[float, float]:

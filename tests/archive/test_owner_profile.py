@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from longtalk.policies import KeepAll
 from longtalk.policies.base import fingerprint_policy
 from longtalk.policies.encoding import decode_policy, encode_policy
 from longtalk.policies.notation import format_policy, parse_policy
-from longtalk.stores.base import Store
+from longtalk.stores.base import BranchHead, Store
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import AsyncScripted, says
 from tests.support.card_model import AsyncCardModel, asks_for_card, list_texts, make_answer
@@ -397,3 +398,48 @@ async def test_a_copy_undoes_no_revocation_in_the_target_store(store: Store) -> 
     [outcome] = (await source.copy_to(target)).conversations
     assert outcome.how == "grown"
     assert [each.text for each in await copied.profile().lines()] == ["long answers"]
+
+
+class CountingStore(InMemory):
+    """A store that notes the conversations whose heads are read together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[list[str]] = []
+
+    def heads(self, owner: str, conversations: Sequence[str], most: int) -> dict[str, list[BranchHead]]:
+        self.asked.append(list(conversations))
+        return super().heads(owner, conversations, most)
+
+
+async def test_reading_the_profile_writes_nothing() -> None:
+    store = InMemory()
+    first = await learn(store)
+    assert await first.profile.lines()
+    assert store.info("ada", PROFILE_ID) is None
+
+
+async def test_the_first_turn_reads_all_conversations_at_once() -> None:
+    store = CountingStore()
+    for name in ("a", "b", "c"):
+        await talk(store, name, policy=KeepAll()).send("Hello")
+    await talk(store, "d").send("Hello")
+    assert sorted(store.asked[0]) == ["a", "b", "c"]
+    before = len(store.asked)
+    await talk(store, "e").send("Hello")
+    assert {name for names in store.asked[before:] for name in names} <= {"d", "e"}
+
+
+async def test_a_deletion_after_an_edit_reads_no_conversation_that_has_not_changed() -> None:
+    store = CountingStore()
+    first = await learn(store)
+    for name in ("b", "c"):
+        await talk(store, name).send("Hello")
+    [line] = await first.profile.lines()
+    await first.profile.replace(line.id, "a cellist")
+    await talk(store, "c").send("And now?")
+    store.asked.clear()
+    await AsyncArchive(store, owner="ada").delete("b")
+    assert {name for names in store.asked for name in names} <= {"b", "c"}
+    await AsyncArchive(store, owner="ada").delete("a")
+    assert "cellist" not in json.dumps(getattr(store.info("ada", PROFILE_ID), "meta", {}))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -37,7 +37,7 @@ from longtalk.memory.profile.lines import (
     merge_lines,
     parse_owner_record,
 )
-from longtalk.stores.base import BranchHead, Commit, ConversationInfo, HeadMoved, PlacedRecord, Store
+from longtalk.stores.base import BranchHead, Commit, HeadMoved, PlacedRecord, Store
 from longtalk.tokens import Counter
 from longtalk.transcript.standing import read_record
 from longtalk.transcript.transcript import now
@@ -112,6 +112,7 @@ def read_turn_profile(store: Store, owner: str, conversation: str, config: Profi
     cache = _caches.setdefault(store, _Cache())
     before, merged = cache.get(owner)
     known, fresh, app = _read_known(store, owner, before)
+    _note_sources(store, owner, known, app)
     while True:
         merged = merged.update(known, app)
         lines = merged.lines
@@ -119,15 +120,14 @@ def read_turn_profile(store: Store, owner: str, conversation: str, config: Profi
         sent = {line.id for line in profile.lines}
         # One source is enough: a line stays while any conversation states it.
         sources = {line.sources[0].conversation for line in lines if line.id in sent and line.sources}
-        stale = [name for name in sources - fresh if known[name].revisions != _list_revisions(store, owner, name)]
+        # A redaction changes no time.
+        checked = _read_conversations(store, owner, sources - fresh)
+        stale = [name for name, each in checked.items() if known[name].revisions != each.revisions]
         if not stale:
             cache.put(owner, known, merged)
             return profile
-        for name in stale:
-            # A redaction changes no time.
-            info = store.info(owner, name)
-            known[name] = _NOTHING if info is None else _read_conversation(store, owner, info)
-        fresh.update(stale)
+        known.update({name: checked[name] for name in stale})
+        fresh.update(checked)
 
 
 def read_owner_record(store: Store, owner: str) -> OwnerRecord:
@@ -161,7 +161,7 @@ def forget_source(store: Store, owner: str, conversation: str) -> None:
     is_gone = conversation in before.sources and store.info(owner, conversation) is None
     if not is_gone and not before.edits:
         return
-    stated = {line.id for line in read_profile_lines(store, owner)} if before.edits else set()
+    stated = _list_stated_lines(store, owner, conversation) if before.edits else set()
 
     def change(record: OwnerRecord) -> OwnerRecord:
         sources = tuple(name for name in record.sources if name != conversation) if is_gone else record.sources
@@ -171,9 +171,19 @@ def forget_source(store: Store, owner: str, conversation: str) -> None:
     change_owner_record(store, owner, change)
 
 
+def _list_stated_lines(store: Store, owner: str, changed: str) -> set[str]:
+    """Return the ids of all lines of a profile. Only `changed` and what this process does not know are read."""
+    cache = _caches.setdefault(store, _Cache())
+    before, merged = cache.get(owner)
+    known, _, app = _read_known(store, owner, {name: each for name, each in before.items() if name != changed})
+    merged = merged.update(known, app)
+    cache.put(owner, known, merged)
+    return {line.id for line in merged.lines}
+
+
 def read_privacy(store: Store, owner: str, conversation: str) -> bool:
     """Return True if a conversation is private. Raises `NotFound` if there is none."""
-    heads = list(_read_heads(store, owner, conversation, limit=None))
+    heads = list(_read_heads(store, owner, conversation))
     if not heads:
         raise NotFound(f"Conversation {conversation!r} not found.")
     return _is_any_private(heads)
@@ -186,12 +196,12 @@ def change_privacy(store: Store, owner: str, conversation: str, *, private: bool
     """
     check_id(conversation)
     record = PlacedRecord(make_private_record(now(), private=private), -1)
-    heads = list(_read_heads(store, owner, conversation, limit=None))
+    heads = list(_read_heads(store, owner, conversation))
     if not heads and create:
         with contextlib.suppress(HeadMoved):
             store.write(owner, conversation, Commit(expect=0, at=now(), records=(record,)))
             return
-        heads = list(_read_heads(store, owner, conversation, limit=None))
+        heads = list(_read_heads(store, owner, conversation))
     if not heads:
         raise NotFound(f"Conversation {conversation!r} not found.")
     for name in [head.branch for head in heads]:
@@ -215,19 +225,11 @@ def _read_known(
         store, owner
     )
     known: dict[str, _Known] = {}
-    fresh = set[str]()
-
-    def read(info: ConversationInfo | None) -> None:
-        if info is not None:
-            known[info.id] = _read_conversation(store, owner, info)
-            fresh.add(info.id)
-
     for info in infos:
         old = before.get(info.id)
-        if old is not None and (old.updated, old.branches) == (info.updated, info.branches):
-            known[info.id] = old
-        else:
-            read(info)
+        is_known = old is not None and (old.updated, old.branches) == (info.updated, info.branches)
+        known[info.id] = old if old is not None and is_known else _NOTHING
+    missing = [name for name, each in known.items() if each is _NOTHING]
     if len(infos) == MAX_CONVERSATIONS:
         # If even the last of the list is new, others may have changed that are not in it.
         is_missed = infos[-1].updated > max((old.updated for old in before.values()), default=0)
@@ -235,9 +237,13 @@ def _read_known(
             if name not in known and name in before and not is_missed:
                 known[name] = before[name]
             elif name not in known:
-                read(store.info(owner, name))
-    _note_sources(store, owner, known, app)
-    return known, fresh, app
+                missing.append(name)
+    found = _read_conversations(store, owner, missing)
+    listed = {info.id: (info.updated, info.branches) for info in infos}
+    for name, each in found.items():
+        updated, branches = listed.get(name, (each.updated, each.branches))
+        known[name] = each._replace(updated=updated, branches=branches)
+    return known, set(missing), app
 
 
 def _note_sources(store: Store, owner: str, known: Mapping[str, _Known], app: OwnerRecord) -> None:
@@ -254,35 +260,32 @@ def _note_sources(store: Store, owner: str, known: Mapping[str, _Known], app: Ow
         change_owner_record(store, owner, change)
 
 
-def _read_conversation(store: Store, owner: str, info: ConversationInfo) -> _Known:
-    """Return what a conversation contributes: nothing if it is private."""
-    heads = [] if info.id == PROFILE_ID else list(_read_heads(store, owner, info.id, limit=_MAX_BRANCHES))
+def _read_conversations(store: Store, owner: str, names: Collection[str]) -> dict[str, _Known]:
+    """Return what each of these conversations contributes: nothing if it is private or does not exist."""
+    found = store.heads(owner, list(names), _MAX_BRANCHES) if names else {}
+    return {name: _list_contributions(name, found.get(name, [])) for name in names}
+
+
+def _list_contributions(conversation: str, heads: Sequence[BranchHead]) -> _Known:
     contributions: list[Contribution] = []
-    if not _is_any_private(heads):
+    if conversation != PROFILE_ID and not _is_any_private(heads):
         for head in heads:
             records = [each.record for each in head.records if each.record.kind == BRIEF]
             brief = read_record(records[-1], BriefRecord) if records else None
             if brief is not None and (brief.profile.lines or brief.replaced):
-                contributions.append(Contribution(info.id, head.branch, brief.profile.lines, brief.replaced))
+                contributions.append(Contribution(conversation, head.branch, brief.profile.lines, brief.replaced))
+    updated = max((head.updated for head in heads), default=0)
+    branches = tuple(sorted(head.branch for head in heads))
     revisions = tuple(sorted((head.branch, head.revision) for head in heads))
-    return _Known(info.updated, info.branches, revisions, tuple(contributions))
+    return _Known(updated, branches, revisions, tuple(contributions))
 
 
-def _read_heads(store: Store, owner: str, conversation: str, *, limit: int | None) -> Iterable[BranchHead]:
-    """Yield the heads of the branches of a conversation that were changed last, with their records."""
-    for each in _sort_heads(store.branches(owner, conversation))[:limit]:
+def _read_heads(store: Store, owner: str, conversation: str) -> Iterable[BranchHead]:
+    """Yield the heads of all branches of a conversation, with their records."""
+    for each in store.branches(owner, conversation):
         head = store.head(owner, conversation, each.branch)
         if head is not None:
             yield head
-
-
-def _sort_heads(heads: Iterable[BranchHead]) -> list[BranchHead]:
-    return sorted(heads, key=lambda head: (-head.updated, head.branch))
-
-
-def _list_revisions(store: Store, owner: str, conversation: str) -> tuple[tuple[str, int], ...]:
-    heads = _sort_heads(store.branches(owner, conversation))[:_MAX_BRANCHES]
-    return tuple(sorted((head.branch, head.revision) for head in heads))
 
 
 def _is_any_private(heads: Iterable[BranchHead]) -> bool:

@@ -357,6 +357,11 @@ class ConversationTree:
     def branches(self) -> list[BranchHead]:
         return [self._build_head(branch, records=False) for _, branch in sorted(self._branches.items())]
 
+    def newest_heads(self, most: int) -> list[BranchHead]:
+        """Return the heads, with their records, of the branches that were changed last."""
+        newest = sorted(self._branches.values(), key=lambda branch: (-branch.updated, branch.name))
+        return [self._build_head(branch) for branch in newest[:most]]
+
     def info(self, id: str) -> ConversationInfo:  # noqa: A002
         return ConversationInfo(
             id=id,

@@ -252,6 +252,14 @@ class Store(Protocol):
         """Return the heads of all branches of a conversation, ordered by branch name, without their records."""
         ...
 
+    def heads(self, owner: str, conversations: Sequence[str], most: int) -> dict[str, list[BranchHead]]:
+        """Return the heads of several conversations, with their records, by the conversation's id.
+
+        Of each conversation, these are the heads of at most `most` branches: those that were changed last, then by
+        name. Conversations that don't exist are left out.
+        """
+        ...
+
     def info(self, owner: str, conversation: str) -> ConversationInfo | None:
         """Return the times, size, branches and metadata of a conversation, or None if it doesn't exist."""
         ...

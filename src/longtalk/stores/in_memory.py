@@ -94,6 +94,13 @@ class TreeStore(ClosedOnExit, ABC):
     def branches(self, owner: str, conversation: str) -> list[BranchHead]:
         return self._use_tree(owner, conversation, lambda tree: tree.branches() if tree else [])
 
+    def heads(self, owner: str, conversations: Sequence[str], most: int) -> dict[str, list[BranchHead]]:
+        return {
+            name: heads
+            for each in conversations
+            for name, heads in self._use_existing(owner, each, lambda name, tree: (name, tree.newest_heads(most)))
+        }
+
     def info(self, owner: str, conversation: str) -> ConversationInfo | None:
         return self._use_tree(owner, conversation, lambda tree: tree.info(conversation) if tree else None)
 

@@ -146,6 +146,14 @@ class Postgres(ClosedOnExit):
         heads = [self._decode(parse_head, row) for row in self._call("branches", owner, conversation)]
         return [head for head in heads if head is not None]
 
+    def heads(self, owner: str, conversations: Sequence[str], most: int) -> dict[str, list[BranchHead]]:
+        found: dict[str, list[BranchHead]] = {}
+        for row in self._call("heads", owner, list(map(escape_text, conversations)), most) if conversations else ():
+            head = self._decode(parse_head, row)
+            if head is not None:
+                found.setdefault(unescape_text(row[0]), []).append(head)
+        return found
+
     def info(self, owner: str, conversation: str) -> ConversationInfo | None:
         rows = self._call("summary", owner, conversation)
         return self._parse_info(rows[0]) if rows else None

@@ -308,6 +308,20 @@ class Reader:
 
         return self._read_consistently(keys, read_from, with_leases=True)
 
+    def heads(self, owner: str, conversations: Sequence[str], most: int) -> dict[str, list[BranchHead]]:
+        wanted: list[tuple[str, str]] = []
+        for name, tree in zip(conversations, self._read_trees(owner, conversations), strict=True):
+            branches = sorted(tree.branches.values(), key=lambda each: (-each.updated, each.name)) if tree else []
+            wanted += [(name, branch.name) for branch in branches[:most]]
+        keys = {name: self._get_keys(owner, name) for name, _ in wanted}
+        replies = self._client.scatter([Command(HEAD, [branch], keys[name].all) for name, branch in wanted])
+        found: dict[str, list[BranchHead]] = {}
+        for (name, branch), reply in zip(wanted, replies, strict=True):
+            head = decode_head(branch, reply) if reply else None
+            if head is not None:
+                found.setdefault(name, []).append(head)
+        return found
+
     def info(self, owner: str, conversation: str) -> ConversationInfo | None:
         tree = self._read_tree(self._get_keys(owner, conversation))
         return tree.build_info(conversation) if tree else None

@@ -5,6 +5,7 @@ Each function runs inside the caller's transaction and only reads.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,9 +22,19 @@ from longtalk.stores.sqlite.turns import TURN_DATA, StoredTurn, decode_turn, fin
 
 decode_lease = msgspec.msgpack.Decoder(Lease).decode
 
+_COLUMNS = f"""
+c.id, c.created, b.id, b.revision, b.segment, b.base, b.size, b.entry, b.turn, b.records, b.token, b.lease,
+b.sealed, b.loose, b.updated, b.written, b.latest, b.checksum, b.stale, c.active, {TURN_DATA}, {RECORD_ROWS}
+"""
+_NEWEST = f"""
+SELECT c.name, b.name, {_COLUMNS}
+FROM json_each(?) AS wanted CROSS JOIN conversations c ON c.owner = ? AND c.name = wanted.value
+CROSS JOIN branches b ON b.conversation = c.id {join_turns("b.turn")}
+WHERE b.id IN (SELECT id FROM branches WHERE conversation = c.id ORDER BY updated DESC, name LIMIT ?)
+ORDER BY wanted.key, b.updated DESC, b.name
+"""  # noqa: S608
 _BRANCH = f"""
-SELECT c.id, c.created, b.id, b.revision, b.segment, b.base, b.size, b.entry, b.turn, b.records, b.token, b.lease,
-    b.sealed, b.loose, b.updated, b.written, b.latest, b.checksum, b.stale, c.active, {TURN_DATA}, {RECORD_ROWS}
+SELECT {_COLUMNS}
 FROM conversations c LEFT JOIN branches b ON b.conversation = c.id AND b.name = ? {join_turns("b.turn")}
 WHERE c.owner = ? AND c.name = ?
 """  # noqa: S608
@@ -104,6 +115,14 @@ def read_branch(db: Database, owner: str, conversation: str, name: str) -> tuple
     if row is None:
         return None, None
     return row[0], None if row[2] is None else Branch(name, *row)
+
+
+def read_newest_heads(db: Database, owner: str, conversations: Sequence[str], most: int) -> dict[str, list[BranchHead]]:
+    """Return the heads of the branches of some conversations that were changed last, at most `most` of each."""
+    found: dict[str, list[BranchHead]] = {}
+    for conversation, branch, *row in db.execute(_NEWEST, (json.dumps(conversations), owner, most)):
+        found.setdefault(conversation, []).append(read_head(Branch(branch, *row)))
+    return found
 
 
 def check_branch(branch: Branch) -> None:

@@ -39,6 +39,7 @@ from longtalk.stores.sqlite.branches import (
     read_head,
     read_keyed_turns,
     read_metas,
+    read_newest_heads,
 )
 from longtalk.stores.sqlite.checksums import compute_checksum, update_row
 from longtalk.stores.sqlite.commit import apply_commit
@@ -179,6 +180,9 @@ class SQLite(ClosedOnExit):
             return [read_head(each, records=False) for each in found if each]
 
         return self._file.read(work)
+
+    def heads(self, owner: str, conversations: Sequence[str], most: int) -> dict[str, list[BranchHead]]:
+        return self._file.read(lambda db: read_newest_heads(db, owner, list(conversations), most))
 
     def info(self, owner: str, conversation: str) -> ConversationInfo | None:
         return self._file.read(lambda db: read_info(db, owner, conversation))

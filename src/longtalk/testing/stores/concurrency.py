@@ -188,6 +188,7 @@ def _list_store_calls(harness: Harness, id: str, turn: str) -> dict[str, Callabl
         "keyed_turn": lambda owner: store.keyed_turn(owner, id, "key"),
         "keyed_turns": lambda owner: store.keyed_turns(owner, id),
         "branches": lambda owner: store.branches(owner, id),
+        "heads": lambda owner: store.heads(owner, [id, "none"], 2),
         "info": lambda owner: store.info(owner, id),
         "conversations": lambda owner: store.conversations(owner, meta={"a": 1}),
         "conversations_with": lambda owner: store.conversations_with(owner, "brief"),

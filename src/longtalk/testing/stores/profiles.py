@@ -47,6 +47,26 @@ def _list_texts(harness: Harness, owner: str | None = None) -> list[str]:
 
 
 @case
+def the_heads_of_several_conversations_are_read_at_once(harness: Harness) -> None:
+    for name in ("a", "b", "c"):
+        harness.conversation(name).say("a message", "an answer")
+    talk = harness.conversation("a")
+    for number in range(3):
+        talk.write(f"branch {number}", source=(MAIN, 1))
+    _note(talk, "tea", branch="branch 1")
+    harness.conversation("d", owner=harness.other).say("a message")
+    found = harness.store.heads(harness.owner, ["c", "a", "d", "none"], 2)
+    assert_equal(sorted(found), ["a", "c"], "the conversations")
+    assert_equal([len(found[name]) for name in ("a", "c")], [2, 1], "the number of heads")
+    for name, heads in found.items():
+        branches = [each.branch for each in harness.store.branches(harness.owner, name)]
+        every = [harness.store.head(harness.owner, name, branch) for branch in branches]
+        newest = sorted([head for head in every if head], key=lambda head: (-head.updated, head.branch))
+        assert_equal(heads, newest[:2], f"the heads of {name!r}")
+    assert_equal(harness.store.heads(harness.owner, [], 2), {}, "the heads of no conversation")
+
+
+@case
 def a_profile_has_the_lines_of_all_conversations_of_one_owner(harness: Harness) -> None:
     for name, text in (("a", "tea"), ("b", "coffee"), ("c", "tea")):
         conversation = harness.conversation(name)
