@@ -251,3 +251,20 @@ def test_passages_of_the_most_turns_are_kept() -> None:
     assert [each.position for each in counted.list_promoted(3.0)] == [0]
     assert {each.text for each in counted.passages if each.position} == {""}
     assert counted.add([Passage(-5, 0, 5)], 3.0).passages == counted.passages
+
+
+@pytest.mark.parametrize("how", ["revoke", "replace"])
+def test_what_the_app_corrects_or_has_forgotten_leaves_the_head(store: InMemory, how: str) -> None:
+    model = make_model()
+    talk = make_talk(store, model)
+    send_until_promoted(talk, store)
+    talk.brief.add("facts", FACT)
+    [line] = [each for each in talk.brief.lines() if each.text == FACT]
+    if how == "revoke":
+        talk.brief.revoke(line.id)
+    else:
+        talk.brief.set("facts", "The studio of my teacher is in the Seestrasse.")
+    for _ in range(3):
+        talk.send(QUESTION)
+        head = next((text for text in list_texts(model.requests[-1]) if "<earlier_conversation>" in text), "")
+        assert "Kreuzgasse" not in head
