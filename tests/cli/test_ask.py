@@ -52,7 +52,7 @@ def test_each_question_is_a_conversation_unless_it_continues_the_last_one(
     longtalk(*at(loopback, talks, "First?"), environment=environment)
     longtalk(*at(loopback, talks, "-c", "Second?"), environment=environment)
     assert [each["content"] for each in read_messages(loopback)] == ["First?", "One.", "Second?"]
-    longtalk(*at(loopback, talks, "--id", "named", "Third?"), environment=environment)
+    longtalk(*at(loopback, talks, "-c", "--id", "named", "Third?"), environment=environment)
     assert len(read_messages(loopback)) == 1
     named, first = list_ids(talks)
     assert (named, first.startswith("ask-")) == ("named", True)
@@ -236,7 +236,6 @@ def test_a_question_that_failed_leaves_no_conversation(environment: dict[str, st
         (["-t", "empty.py", "Hi."], 1, "has no functions"),
         (["--output", "text.txt", "Hi."], 1, "is not valid JSON"),
         (["--output", "list.json", "Hi."], 1, "is not a JSON Schema"),
-        (["-c", "--id", "x", "Hi."], 2, "either -c or --id"),
         (["--extract", "--output", "list.json", "Hi."], 2, "only one of --extract, --output"),
         (["-m", "claude-cli:sonnet", "-a", "cat.png", "Hi."], 1, "does not accept images"),
     ],

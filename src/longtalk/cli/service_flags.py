@@ -169,7 +169,7 @@ def config_set(name: str, value: str, as_json: bool) -> None:
 @click.option("-s", "--system", default="", help="System text.")
 @click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
 @OPTION
-@AS_JSON
+@table_options
 def config_alias(**options: Any) -> None:
     """Give a MODEL a NAME of its own, for `-m` and for clients of the service.
 
@@ -197,7 +197,8 @@ def config_alias(**options: Any) -> None:
 def config_show(**options: Any) -> None:
     """Print the settings as JSON, and where they come from. API keys are not printed.
 
-    With a NAME, print the value of this setting alone.
+    With a NAME, print the value of this setting alone. The command line uses default_model, policy and models (the
+    aliases); the other settings are for the service.
 
     \b
     longtalk config show

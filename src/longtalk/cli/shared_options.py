@@ -34,7 +34,8 @@ OPTION = click.option(
     nargs=2,
     multiple=True,
     metavar="NAME VALUE",
-    help="An option for the provider, such as: -o temperature 0. An empty VALUE takes it back. Default: as before.",
+    help="An option for the provider, such as: -o temperature 0. What is not given stays as before; an empty VALUE "
+    "takes an option back.",
 )
 YES = click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation.")
 

@@ -13,15 +13,16 @@ from longtalk.cli.shared_options import AS_JSON, OPTION, parse_policies, store_o
 _MODEL = click.option(
     "-m",
     "--model",
-    help="The model: ollama:llama3.2, or claude-sonnet-5, short for anthropic:claude-sonnet-5. Default: as before, or "
-    "a small local model.",
+    help="The model: ollama:llama3.2, or claude-sonnet-5, short for anthropic:claude-sonnet-5. Default: as before "
+    "in the conversation, or a small local model.",
 )
-_SYSTEM = click.option("-s", "--system", help="System text. Default: as before.")
+_SYSTEM = click.option("-s", "--system", help="System text. Default: as before in the conversation.")
 _POLICY = click.option(
     "-p",
     "--policy",
     metavar="POLICY",
-    help="What to send, written as in Python: 'Memory()', 'KeepLast(6)'. Default: as before, or everything.",
+    help="What to send, written as in Python: 'Memory()', 'KeepLast(6)'. Default: as before in the conversation, or "
+    "everything.",
 )
 _BASE_URL = click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
 
@@ -84,8 +85,6 @@ def ask(question: tuple[str, ...], policy: str | None, **options: Any) -> None:
     """
     from longtalk.cli.ask import run
 
-    if options["goes_on"] and options["id"] is not None:
-        raise click.UsageError("Use either -c or --id, not both.")
     if options["in_memory"] and (options["goes_on"] or options["id"] is not None):
         raise click.UsageError("--no-log stores nothing, so it can't be used with -c or --id.")
     if options["extract"] and (options["output"] is not None or options["as_json"]):
