@@ -105,3 +105,8 @@ def test_columns_have_names_on_a_terminal(environment: dict[str, str], own: Path
     assert line.index("64,000") == head.index("window")
     assert terminal.exit_code() == 0
     terminal.close()
+
+
+def test_a_name_of_the_user_is_explained(environment: dict[str, str]) -> None:
+    longtalk("config", "alias", "small", "ollama:llama3.2", environment=environment)
+    assert "small is your name for ollama:llama3.2." in longtalk("models", "small", environment=environment).stderr

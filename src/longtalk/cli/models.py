@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from longtalk.cli.output import pluralize, print_json, print_note
+from longtalk.cli.output import escape_line, pluralize, print_json, print_note
 from longtalk.cli.tables import Column, print_table
 from longtalk.models.registry import Model, Prices, models
 from longtalk.providers.local.catalog import MODELS, choose_default
+from longtalk.service.settings import load_settings
 
 _COLUMNS = (
     Column("model", shortest=40),
@@ -26,6 +27,9 @@ def run(*, words: tuple[str, ...], provider: str | None, as_json: bool) -> None:
     """Print one line for each matching model. Exit with status 1 if no model matches."""
     local = _list_local(words) if provider in (None, "local") else []
     found = [*local, *models(" ".join(words), provider=provider)]
+    for name, each in load_settings().models.items() if words and not as_json else ():
+        if all(word.lower() in name.lower() for word in words):
+            print_note(f"{escape_line(name)} is your name for {each.model}.")
     if not found:
         print_note("No known model matches. To list all models, run `longtalk models`.")
         raise SystemExit(1)
