@@ -409,9 +409,10 @@ def test_the_closing_sentence_names_the_cheapest_policy(file: Path) -> None:
     costs = [each["totals"]["cost"] for each in objects(file, "-m", CHEAP, "-p", "KeepAll()", "-p", "KeepLast(2)")]
     name = "KeepLast(2)" if costs[1] < costs[0] else "KeepAll()"
     saved = f"saves {1 - costs[1] / costs[0]:.0%} against" if name == "KeepLast(2)" else ""
-    assert f"Cheapest for you: {name}, {saved}" in done.stderr
+    assert f"Cheapest for this conversation: {name}, {saved}" in done.stderr
     assert "Cheapest" not in run(file, "-m", CHEAP, "-p", "KeepAll()").stderr
-    assert "Cheapest for you: Keep" in run(file, "-m", CHEAP, "-p", "KeepLast(2)", "-p", "KeepLast(9)").stderr
+    among = run(file, "-m", CHEAP, "-p", "KeepLast(2)", "-p", "KeepLast(9)").stderr
+    assert "Cheapest for this conversation: Keep" in among
 
 
 def test_beside_a_policy_that_forgets_the_cheapest_that_does_not_is_named() -> None:

@@ -201,9 +201,9 @@ def test_tools_that_are_none_are_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "how"),
     [
-        ((), "estimated, family o200k"),
-        (("-m", "anthropic:claude-sonnet-5"), "estimated, family claude"),
-        (("-m", "ollama:qwen3", "--exact"), "exact, family qwen"),
+        ((), "estimated, tokenizer o200k"),
+        (("-m", "anthropic:claude-sonnet-5"), "estimated, tokenizer claude"),
+        (("-m", "ollama:qwen3", "--exact"), "exact, tokenizer qwen"),
     ],
 )
 def test_how_it_was_counted_is_said_last(arguments: tuple[str, ...], how: str) -> None:

@@ -120,11 +120,11 @@ def describe_cheapest(names: Sequence[str], results: Sequence[SimulatedRun]) -> 
         return ""
     best = min(costs, key=lambda name: costs[name])
     if best == _EVERYTHING:
-        return f"Cheapest for you: {best}, sending everything."
+        return f"Cheapest for this conversation: {best}, sending everything."
     if _EVERYTHING not in costs:
-        return f"Cheapest for you: {best}."
+        return f"Cheapest for this conversation: {best}."
     saved = {name: 1 - cost / costs[_EVERYTHING] for name, cost in costs.items()}
-    sentence = f"Cheapest for you: {best}, saves {saved[best]:.0%} against sending everything."
+    sentence = f"Cheapest for this conversation: {best}, saves {saved[best]:.0%} against sending everything."
     if best.startswith(_FORGETFUL):
         other = max((name for name in costs if not name.startswith(_FORGETFUL)), key=lambda name: saved[name])
         does = "sending everything is the cheapest" if other == _EVERYTHING else f"{other} saves {saved[other]:.0%}"

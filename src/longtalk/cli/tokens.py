@@ -50,7 +50,7 @@ def run(*, files: Sequence[str], model: str, exact: bool, as_json: bool) -> None
         print(f"{total:>10,}  total{'' if counted == len(files) else f', {counted} of {len(files)} files'}")
     if counted and not as_json:
         by_rule = "; message framing, calls, images and files by rule" if exact and parts else ""
-        print(f"{'':10}  {'exact' if exact else 'estimated'}, family {counter.family}{by_rule}")
+        print(f"{'':10}  {'exact' if exact else 'estimated'}, tokenizer {counter.family}{by_rule}")
     if counted < len(files):
         raise SystemExit(2)
 
