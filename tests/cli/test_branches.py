@@ -71,6 +71,23 @@ def test_a_rewind_prints_the_branch_that_keeps_the_rest(filled: str) -> None:
     assert {each["branch"]: each["entries"] for each in objects("branches", "--store", filled)} == {"main": 2, kept: 4}
 
 
+def test_a_conversation_goes_on_on_the_branch_that_changed_last(filled: str) -> None:
+    where = ("--store", filled)
+    forked = run("fork", "lesson-7", entry(filled, 1), "--name", "aside", *where)
+    assert "The conversation goes on there: longtalk chat lesson-7." in forked.stderr
+    assert len(objects("show", *where)) == 2
+    assert "This is branch aside. Other branches: main." in run("show", *where).stderr
+    assert len(objects("stats", "--turns", *where)) == 1
+    assert [len(objects(name, "-b", "main", *where)) for name in ("show", "context")] == [4, 1]
+    kept = run("rewind", "lesson-7", entry(filled, 1), "-b", "main", *where).stdout.strip()
+    assert f"Other branches: aside, {kept}" in run("show", *where).stderr
+    assert "This is" not in run("show", *where).stderr
+
+
+def test_a_branch_of_all_totals_is_refused(filled: str) -> None:
+    assert "--branch is for --turns" in run("stats", "-b", "main", "--store", filled).stderr
+
+
 @pytest.mark.parametrize("command", ["fork", "rewind"])
 def test_an_unknown_entry_is_reported_with_where_to_find_ids(filled: str, command: str) -> None:
     assert "`longtalk show` prints the ids" in str(run(command, "lesson-7", "none", "--store", filled).exception)

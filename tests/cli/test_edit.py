@@ -1,4 +1,4 @@
-"""`longtalk edit`: another message in place of one that was sent, on a branch of its own."""
+"""`longtalk edit`: another message in place of one that was sent. A branch keeps what was there."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def branches(talks: str) -> list[str]:
         return [each for each in found.branches if each != "main"]
 
 
-def test_the_last_message_is_answered_again_on_a_new_branch(
+def test_the_last_message_is_answered_again_and_a_branch_keeps_the_old_one(
     loopback: Loopback, environment: dict[str, str], talks: str
 ) -> None:
     loopback.say(streamed("Lightly."))
     done = longtalk(*at(loopback, talks, "And", "now?"), environment=environment)
     (branch,) = branches(talks)
     assert (done.stdout, done.returncode) == ("Lightly.\n", 0)
-    assert f"This is branch {branch}. Branch main stays as it was." in done.stderr
-    assert texts(talks) == ["How?", "Slowly.", "And then?", "Faster."]
-    assert texts(talks, branch) == ["How?", "Slowly.", "And now?", "Lightly."]
+    assert f"The exchange so far is now on branch {branch}." in done.stderr
+    assert texts(talks, branch) == ["How?", "Slowly.", "And then?", "Faster."]
+    assert texts(talks) == ["How?", "Slowly.", "And now?", "Lightly."]
     sent = [each["content"] for each in json.loads(loopback.requests[-1])["messages"]]
     assert sent == ["Be brief.", "How?", "Slowly.", "And now?"]
 
@@ -73,12 +73,23 @@ def test_an_earlier_message_is_named_by_its_entry_or_turn(
     found = json.loads(done.stdout)
     assert (found["conversation"], found["text"]) == ("lesson-7", "Lightly.")
     assert texts(talks, found["branch"]) == ["Why?", "Lightly."]
+    assert texts(talks, found["kept"]) == ["How?", "Slowly.", "And then?", "Faster."]
+
+
+def test_a_conversation_goes_on_after_its_first_message_was_changed(
+    loopback: Loopback, environment: dict[str, str], talks: str
+) -> None:
+    loopback.say(streamed("Lightly."), streamed("Never."))
+    longtalk(*at(loopback, talks, entry(talks, 0), "Why?"), environment=environment)
+    where = ["-m", "compatible:m", "--base-url", loopback.url, "--store", talks]
+    assert longtalk("ask", "-c", "Ever?", *where, environment=environment).returncode == 0
+    assert texts(talks) == ["Why?", "Lightly.", "Ever?", "Never."]
 
 
 def test_the_text_can_be_piped_in(loopback: Loopback, environment: dict[str, str], talks: str) -> None:
     loopback.say(streamed("Lightly."))
     longtalk(*at(loopback, talks), said="Two\nlines?\n", environment=environment)
-    assert texts(talks, branches(talks)[0])[2:] == ["Two\nlines?", "Lightly."]
+    assert texts(talks)[2:] == ["Two\nlines?", "Lightly."]
 
 
 def test_at_a_terminal_the_message_opens_in_the_editor(
@@ -94,7 +105,7 @@ def test_at_a_terminal_the_message_opens_in_the_editor(
     shown = person.rest()
     assert person.exit_code() == 0, shown
     person.close()
-    assert texts(talks, branches(talks)[0])[2:] == ["And then?, please?", "Lightly."]
+    assert texts(talks)[2:] == ["And then?, please?", "Lightly."]
 
 
 @pytest.mark.parametrize(
@@ -128,9 +139,8 @@ def test_after_a_failure_the_command_that_asks_again_is_shown(
     body: Any = {"error": {"message": "no such model"}}
     loopback.say(Answer(body, status=404))
     done = longtalk(*at(loopback, talks, "Why?"), environment=environment)
-    (branch,) = branches(talks)
-    assert (done.returncode, f"longtalk chat lesson-7 -b {branch}" in done.stderr) == (1, True), done.stderr
-    assert texts(talks, branch)[2:] == ["Why?"]
+    assert (done.returncode, "longtalk chat lesson-7, and there /again" in done.stderr) == (1, True), done.stderr
+    assert texts(talks)[2:] == ["Why?"]
 
 
 def test_the_first_word_is_an_id_only_if_the_conversation_has_it(
@@ -139,7 +149,7 @@ def test_the_first_word_is_an_id_only_if_the_conversation_has_it(
     loopback.say(streamed("Well."), streamed("Never."))
     longtalk(*at(loopback, talks, "unexpectedly", "so"), environment=environment)
     (branch,) = branches(talks)
-    assert texts(talks, branch)[2] == "unexpectedly so"
+    assert texts(talks)[2] == "unexpectedly so"
     with closing(store_at(talks)) as store:
         turn = Archive(store).history("lesson-7", branch=branch)[2].turn
     done = longtalk(*at(loopback, talks, turn, "Why?"), environment=environment)

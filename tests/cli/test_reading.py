@@ -229,9 +229,9 @@ def test_a_branch_can_be_shown(store: str) -> None:
     branch, _ = made.edit(made.history()[0].id, "b")
     held.close()
     assert "Two." in run("show", "x", "--branch", branch.branch, "--store", store).stdout
-    main = run("show", "x", "--store", store)
+    main = run("show", "x", "-b", "main", "--store", store)
     assert "Two." not in main.stdout
-    assert main.stderr == f"(Other branches: {branch.branch}. To show one, use --branch NAME.)\n"
+    assert main.stderr == f"(Other branches: {branch.branch}. To use one: -b NAME.)\n"
     assert "branches: main." in run("show", "x", "--branch", branch.branch, "--store", store).stderr
 
 
@@ -585,12 +585,12 @@ def test_a_brief_is_shown_with_where_each_line_came_from(tmp_path: Path, path: s
     first = held.history()[0].id
     goal, fact = held.brief.lines()
     store.close()
-    shown = run("show", "lesson", "--brief", "--store", where)
+    shown = run("show", "lesson", "--brief", "-b", "main", "--store", where)
     assert [line.split("\t") for line in shown.stdout.splitlines()] == [
         [goal.id, "app", format_time(goal.at), "goal", "Play Bach"],
         [fact.id, first, format_time(fact.at), "facts", "Ada is 12"],
     ]
-    assert objects("show", "lesson", "--brief", "--store", where)[1] == {
+    assert objects("show", "lesson", "--brief", "-b", "main", "--store", where)[1] == {
         "id": fact.id,
         "field": "facts",
         "text": "Ada is 12",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -22,6 +22,11 @@ class BranchPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The number of entries that it shares with `source`."""
     status: TurnStatus | None
     """The status of its last turn; "interrupted" for one that says it is running although no process runs it."""
+
+
+def find_last_branch(heads: Iterable[BranchHead]) -> str:
+    """Return the branch on which a conversation goes on: the one that changed last."""
+    return max(heads, key=lambda head: (head.updated, head.revision, head.branch == MAIN)).branch
 
 
 def read_tree(store: Store, owner: str, conversation: str) -> list[BranchPlace]:

@@ -130,17 +130,19 @@ async def _create_branch(stored: AsyncBranch, name: str | None, find: Callable[[
     return branch
 
 
-async def _create_branch_at(stored: AsyncBranch, name: str | None, size: int, last: str | None) -> AsyncBranch | None:
+async def _create_branch_at(
+    stored: AsyncBranch, name: str | None, size: int, last: str | None, *, at: int | None = None
+) -> AsyncBranch | None:
     """Create a branch with the first `size` entries of `stored`. Return None if the last of them has changed."""
     given, name = name, name or f"{stored.branch}-{new_id()[:6]}"
-    commit = Commit(branch=name, expect=0, source=(stored.branch, size), source_entry=last, at=now())
+    commit = Commit(branch=name, expect=0, source=(stored.branch, size), source_entry=last, at=at or now())
     try:
         await stored.call(stored.store.write, commit)
     except HeadMoved as moved:
         taken = moved.head is not None and moved.head.branch == name
         if taken and given is not None:
             raise InputError(f"The branch {name!r} already exists: choose another name.") from None
-        return await _create_branch_at(stored, given, size, last) if taken else None
+        return await _create_branch_at(stored, given, size, last, at=at) if taken else None
     return stored.get_branch(name)
 
 
@@ -196,14 +198,25 @@ def _make_cut_answer(text: str, at: int) -> Entry:
 
 async def rewind_branch(stored: AsyncBranch, to: str) -> str:
     """Cut the branch after an entry or a turn. Return the name of a new branch that keeps the entries cut off."""
+    return await _rewind(stored, lambda said: _find_range(said, to)[1])
+
+
+async def rewind_before(stored: AsyncBranch, entry: str) -> str:
+    """Cut the branch before an entry or a turn, even the first one. Return the branch that keeps the rest."""
+    return await _rewind(stored, lambda said: _find_range(said, entry)[0])
+
+
+async def _rewind(stored: AsyncBranch, find: Callable[[Sequence[Entry]], int]) -> str:
+    """Cut the branch to a number of entries, which `find` returns. Return the branch that keeps the rest."""
     while True:
         stored.forget()
         head, _ = await stored.load()
-        _, size = _find_range(await stored.entries(), to)
+        size = find(await stored.entries())
         if head is None or not stored.is_free(head):
             await wait_for_turn(stored)
             continue
-        cut_off = await _create_branch_at(stored, None, head.size, head.entry)
+        # It is as old as what it keeps, so the conversation goes on on the branch that was cut.
+        cut_off = await _create_branch_at(stored, None, head.size, head.entry, at=head.updated)
         commit = Commit(branch=stored.branch, expect=head.revision, cut=size, at=now())
         try:
             await call_store(stored.store, partial(stored.write, commit))

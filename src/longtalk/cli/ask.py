@@ -16,7 +16,7 @@ from longtalk._sync.providers.local.provider import Local
 from longtalk.cli.answers import extract_code, print_stream, print_usage
 from longtalk.cli.ask_inputs import load_tools, read_question, read_schema
 from longtalk.cli.clock import show_clock
-from longtalk.cli.earlier import mention_options, mention_tools
+from longtalk.cli.earlier import mention_branch, mention_options, mention_tools
 from longtalk.cli.options import check_options, list_removed, parse_options
 from longtalk.cli.output import print_json, print_note, print_text
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
@@ -53,6 +53,8 @@ def run(
     without = list_removed(options)
     with exit_on_signals(), open_session(id=id, new=new, stem="ask", without=without, **choices) as session:
         check_options(asked or {}, session.provider)
+        if choices["branch"] is None:
+            mention_branch(session)
         mention_options(session, asked or {})
         mention_tools(session, arguments["tools"])
         parts = [_render(session, each) for each in pictures]

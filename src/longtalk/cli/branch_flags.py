@@ -7,14 +7,11 @@ from typing import Any
 import click
 
 from longtalk.cli.command_flags import commands as commands
-from longtalk.cli.completion import complete_branches, complete_ids
-from longtalk.cli.shared_options import AS_JSON, store_options, table_options
+from longtalk.cli.completion import complete_ids
+from longtalk.cli.shared_options import AS_JSON, BRANCH, store_options, table_options
 
 _ID = click.argument("id", shell_complete=complete_ids)
 _ID_OR_LATEST = click.argument("id", required=False, shell_complete=complete_ids)
-_BRANCH = click.option(
-    "--branch", metavar="NAME", shell_complete=complete_branches, help="Use this branch. Default: the main branch."
-)
 
 
 @commands.command()
@@ -58,14 +55,14 @@ def branches(**options: Any) -> None:
 @_ID
 @click.argument("at", required=False, metavar="[ENTRY]")
 @click.option("--name", metavar="NAME", help="The name of the new branch. Default: chosen for you.")
-@_BRANCH
+@BRANCH
 @AS_JSON
 @store_options
 def fork(**options: Any) -> None:
     """Create a branch of a conversation.
 
     The branch ends after ENTRY, an entry or turn; by default, it has the whole conversation. Prints the name of the
-    new branch. `longtalk show` prints the ids of entries.
+    new branch, on which the conversation goes on. `longtalk show` prints the ids of entries.
 
     \b
     longtalk fork lesson-7 --name aside
@@ -79,7 +76,7 @@ def fork(**options: Any) -> None:
 @commands.command()
 @_ID
 @click.argument("to", metavar="ENTRY")
-@_BRANCH
+@BRANCH
 @AS_JSON
 @store_options
 def rewind(**options: Any) -> None:
@@ -99,7 +96,7 @@ def rewind(**options: Any) -> None:
 @commands.command()
 @_ID_OR_LATEST
 @click.option("--turn", metavar="TURN", help="Show this turn. Default: the last turn in which a model was called.")
-@_BRANCH
+@BRANCH
 @table_options
 @store_options
 def context(**options: Any) -> None:
@@ -131,7 +128,7 @@ def brief() -> None:
 
 @brief.command(name="show")
 @_ID_OR_LATEST
-@_BRANCH
+@BRANCH
 @table_options
 @store_options
 def brief_show(**options: Any) -> None:
@@ -152,7 +149,7 @@ def brief_show(**options: Any) -> None:
 @_ID
 @click.argument("field")
 @click.argument("text", nargs=-1, required=True, metavar="TEXT…")
-@_BRANCH
+@BRANCH
 @AS_JSON
 @store_options
 def brief_add(text: tuple[str, ...], **options: Any) -> None:
@@ -170,7 +167,7 @@ def brief_add(text: tuple[str, ...], **options: Any) -> None:
 @_ID
 @click.argument("line")
 @click.argument("text", nargs=-1, required=True, metavar="TEXT…")
-@_BRANCH
+@BRANCH
 @AS_JSON
 @store_options
 def brief_edit(text: tuple[str, ...], **options: Any) -> None:
@@ -189,7 +186,7 @@ def brief_edit(text: tuple[str, ...], **options: Any) -> None:
 @brief.command(name="revoke")
 @_ID
 @click.argument("line")
-@_BRANCH
+@BRANCH
 @AS_JSON
 @store_options
 def brief_revoke(**options: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from longtalk._sync.archive.archive import Archive
 from longtalk._sync.branches.branch import Branch
 from longtalk._sync.branches.operations import fork_branch, rewind_branch
-from longtalk.cli.output import escape_line, format_time, print_json, print_result
+from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_result
 from longtalk.cli.store import choose_branch, find_conversation, find_or_latest, open_archive
 from longtalk.cli.tables import Column, print_table
 from longtalk.errors import InputError, NotFound
@@ -74,6 +74,9 @@ def fork(
         except NotFound as problem:
             raise _explain(problem) from None
     _print_branch(id, made, as_json=as_json)
+    if not as_json:
+        where = f"longtalk chat {escape_line(id)}"
+        print_note(f"The conversation goes on there: {where}. On another branch: {where} -b NAME.")
 
 
 def rewind(
@@ -92,6 +95,11 @@ def rewind(
         except NotFound as problem:
             raise _explain(problem) from None
     _print_branch(id, made, as_json=as_json)
+    if not as_json:
+        print_note(
+            f"This branch keeps what was cut off: longtalk show {escape_line(id)} -b {escape_line(made)}. The "
+            "conversation goes on after the entry that you named."
+        )
 
 
 def _print_branch(id: str, branch: str, *, as_json: bool) -> None:  # noqa: A002
@@ -100,7 +108,7 @@ def _print_branch(id: str, branch: str, *, as_json: bool) -> None:  # noqa: A002
 
 def _open_branch(archive: Archive, id: str, branch: str | None) -> Branch:  # noqa: A002
     summary = find_conversation(archive, id)
-    return Branch(archive.store, archive.owner, id, choose_branch(summary, branch), KeepAll(), create=False)
+    return Branch(archive.store, archive.owner, id, choose_branch(archive, summary, branch), KeepAll(), create=False)
 
 
 def _explain(problem: NotFound) -> NotFound:

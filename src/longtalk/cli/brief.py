@@ -64,7 +64,7 @@ def _open_brief(**place: str | None) -> Iterator[TalkBrief]:
     """Open the brief of a conversation, with the fields of the policy under which it was last held."""
     with open_archive(place["store"], place["owner"] or "") as archive:
         summary = find_conversation(archive, place["id"] or "")
-        branch = choose_branch(summary, place["branch"])
+        branch = choose_branch(archive, summary, place["branch"])
         held = archive.settings(summary.id, branch=branch)
         policy = held.policy if held is not None else None
         config = policy.brief if isinstance(policy, Memory) else Brief()

@@ -13,9 +13,10 @@ import click
 
 from longtalk import __version__
 from longtalk.cli.command_group import Commands
-from longtalk.cli.completion import complete_branches, complete_ids
+from longtalk.cli.completion import complete_ids
 from longtalk.cli.shared_options import (
     AS_JSON,
+    BRANCH,
     YES,
     filter_options,
     limit_option,
@@ -67,9 +68,7 @@ def list_(**options: Any) -> None:
 
 @commands.command()
 @click.argument("id", required=False, shell_complete=complete_ids)
-@click.option(
-    "--branch", metavar="NAME", shell_complete=complete_branches, help="The branch to show. Default: the main branch."
-)
+@BRANCH
 @click.option("--state", metavar="FILE", help="Show the conversation in a state file instead; - is standard input.")
 @click.option("-r", "--last", is_flag=True, help="Print only the last answer.")
 @click.option("-x", "--extract", is_flag=True, help="Print only the first code block of the last answer.")
@@ -131,7 +130,8 @@ def search(**options: Any) -> None:
 
 @commands.command()
 @click.argument("id", required=False, shell_complete=complete_ids)
-@click.option("--turns", is_flag=True, help="Print one line for each turn on the main branch instead.")
+@click.option("--turns", is_flag=True, help="Print one line for each turn of one conversation instead.")
+@BRANCH
 @filter_options("conversations last changed")
 @table_options
 @store_options
@@ -154,12 +154,14 @@ def stats(**options: Any) -> None:
         raise click.UsageError("--turns shows one conversation: leave out --since, --until, --model and --meta.")
     if options["id"] is not None and not options["wanted"].is_empty:
         raise click.UsageError("--since, --until, --model and --meta choose conversations: leave out the ID.")
+    if options["branch"] is not None and not options["turns"]:
+        raise click.UsageError("--branch is for --turns: the totals are of all branches.")
     run(**options)
 
 
 @commands.command()
 @click.argument("transcript", required=False, shell_complete=complete_ids)
-@click.option("--branch", metavar="NAME", help="The branch to simulate. Default: the main branch.")
+@BRANCH
 @click.option(
     "-m",
     "--model",

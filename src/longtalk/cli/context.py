@@ -33,7 +33,7 @@ def run(
     """Print the parts of the last request of a turn, and what was done with each run of entries."""
     with open_archive(store, owner) as archive:
         summary = find_or_latest(archive, id)
-        branch = choose_branch(summary, branch)
+        branch = choose_branch(archive, summary, branch)
         metrics = [each for each in archive.metrics(summary.id, branch=branch) if turn is None or each.turn == turn]
         if not metrics:
             what = "has no turn in which a model was called" if turn is None else f"has no turn {turn!r}"

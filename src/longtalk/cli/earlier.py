@@ -10,9 +10,16 @@ import msgspec
 
 from longtalk.cli.output import escape_line, print_note, shorten
 from longtalk.cli.session import ChatSession
+from longtalk.stores.base import MAIN
 from longtalk.turn.memory import RECALL
 
 _MOST_TEXT = 60
+
+
+def mention_branch(session: ChatSession) -> None:
+    """Print on which branch the conversation goes on if it is not the main one."""
+    if session.talk.branch != MAIN:
+        print_note(f"(On branch {escape_line(session.talk.branch)}. For another one: -b NAME)")
 
 
 def mention_options(session: ChatSession, given: Collection[str]) -> None:

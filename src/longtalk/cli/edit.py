@@ -1,4 +1,4 @@
-"""`longtalk edit`: change a message that was sent, and let the model answer it on a new branch."""
+"""`longtalk edit`: change a message that was sent, and let the model answer it. A new branch keeps what was there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from longtalk._sync.archive.archive import Archive
 from longtalk.archive.history import HistoryEntry
 from longtalk.cli.answers import print_stream, print_usage
-from longtalk.cli.chat.turns import add_attachments, find_last_message, open_before
+from longtalk.cli.chat.turns import add_attachments, find_last_message, take_back
 from longtalk.cli.output import escape_line, print_json, print_note
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
 from longtalk.cli.store import choose_branch, find_conversation, open_archive
@@ -42,7 +42,7 @@ def run(
     from a pipe, or written in the user's editor.
     """
     with open_archive(store, owner) as archive:
-        branch = choose_branch(find_conversation(archive, id), branch)
+        branch = choose_branch(archive, find_conversation(archive, id), branch)
         message, words = _find_message(archive, id, branch, words)
     text = " ".join(words) or _read_text(message.text)
     if not text.strip():
@@ -53,21 +53,22 @@ def run(
         exit_on_signals(),
         open_session(store=store, owner=owner, id=id, branch=branch, new=False, **choices) as session,
     ):
-        open_before(session, message.id)
+        kept = take_back(session, message.id)
         try:
-            _answer(session, add_attachments(session, message, text), branch, as_json=as_json)
+            _answer(session, add_attachments(session, message, text), kept, as_json=as_json)
         except LongtalkError:
-            print_note(f"To ask again: longtalk chat {escape_line(id)} -b {escape_line(session.talk.branch)}")
+            print_note(f"To ask again: longtalk chat {escape_line(id)}, and there /again")
             raise
 
 
-def _answer(session: ChatSession, message: Any, old: str, *, as_json: bool) -> None:
+def _answer(session: ChatSession, message: Any, kept: str, *, as_json: bool) -> None:
     talk = session.talk
     if as_json:
         reply = talk.send(message, system=session.system, on_busy="wait")
-        print_json({"conversation": talk.id, "branch": talk.branch, "turn": reply.turn_id, "text": reply.text})
+        found = {"conversation": talk.id, "branch": talk.branch, "kept": kept}
+        print_json({**found, "turn": reply.turn_id, "text": reply.text})
         return
-    print_note(f"(This is branch {escape_line(talk.branch)}. Branch {escape_line(old)} stays as it was.)")
+    print_note(f"(The exchange so far is now on branch {escape_line(kept)}.)")
     print_usage(print_stream(talk.stream(message, system=session.system, on_busy="wait")))
 
 

@@ -41,7 +41,7 @@ def run(
     with open_archive(store, owner, whole=everything) as archive:
         if not everything:
             found = find_or_latest(archive, id)
-            _export_one(archive, found.id, chosen, choose_branch(found, branch), path)
+            _export_one(archive, found.id, chosen, choose_branch(archive, found, branch), path)
             if id is None and path is not None:
                 print_note(f"Written {escape_line(found.id)} to {display_name(str(path))}.")
         elif chosen != "md":
@@ -109,7 +109,8 @@ def _export_folder(archive: Archive, folder: Path, wanted: Filter, *, force: boo
     except OSError as problem:
         raise InputError(f"Can't create the folder {os.fspath(folder)!r}: {problem.strerror}.") from None
     for each, path in zip(found, paths, strict=True):
-        write_file(path, archive.export(each.id, "md", branch=choose_branch(each, None)).encode("utf-8", "replace"))
+        text = archive.export(each.id, "md", branch=choose_branch(archive, each, None))
+        write_file(path, text.encode("utf-8", "replace"))
         print_note(os.fspath(path))
 
 

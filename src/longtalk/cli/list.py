@@ -52,5 +52,5 @@ def find_title(archive: Archive, summary: ConversationInfo) -> str:
         return shorten(title, 80)
     if not summary.branches:
         return ""
-    pack = archive.store.read(archive.owner, summary.id, choose_branch(summary, None), 0, _FIRST)
+    pack = archive.store.read(archive.owner, summary.id, choose_branch(archive, summary, None), 0, _FIRST)
     return shorten(next((text_if_readable(entry) for entry in pack.entries() if entry.role == "user"), ""), 80)

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from longtalk._sync.archive.archive import Archive
+from longtalk._sync.branches.branch import Branch
 from longtalk._sync.conversation.conversation import Conversation
 from longtalk._sync.providers.factory import connect
 from longtalk.branches.settings import Settings
@@ -28,7 +29,7 @@ from longtalk.providers.base import Provider
 from longtalk.providers.registry import complete_label
 from longtalk.service.settings import ModelSettings, find_key, load_credentials, load_settings
 from longtalk.service.settings import Settings as ServiceSettings
-from longtalk.stores.base import MAIN, Commit, HeadMoved
+from longtalk.stores.base import MAIN, Commit, ConversationInfo, HeadMoved
 from longtalk.stores.leases import is_free
 from longtalk.transcript.transcript import now
 
@@ -198,9 +199,11 @@ class ChatSession:
         # Another program may create a conversation under the id that is chosen here.
         self.is_new = info is None
         if branch is not None:
-            branch = choose_branch(find_conversation(archive, info.id if info is not None else id or ""), branch)
+            branch = choose_branch(
+                archive, find_conversation(archive, info.id if info is not None else id or ""), branch
+            )
         elif info is not None:
-            branch = choose_branch(info, None)
+            branch = choose_branch(archive, info, None)
         self.talk = self._make_talk(
             info.id if info is not None else id if id is not None else self._new_id(), branch or MAIN
         )
@@ -239,8 +242,8 @@ class ChatSession:
     def open(self, id: str) -> None:  # noqa: A002
         """Continue another stored conversation, as it was last held."""
         info = find_conversation(self.archive, id)
-        branch = choose_branch(info, None)
-        stored = self.archive.settings(id, branch=branch)
+        branch = choose_branch(self.archive, info, None)
+        stored = _read_settings(self.archive, info, branch)
         held = _resolve(load_settings(), Choices(), stored)
         connected = _connect(held, stored)
         if id != self.id:
@@ -252,6 +255,13 @@ class ChatSession:
     def open_branch(self, branch: str) -> None:
         """Continue on another branch of the conversation."""
         self._enter(self.id, branch)
+
+    def choose_branch(self, branch: str) -> None:
+        """Continue on another branch, now and next time."""
+        self.open_branch(branch)
+        # A commit without content, so that it is the branch that changed last.
+        stored = Branch(self.archive.store, self.archive.owner, self.id, branch, self.policy, create=False)
+        stored.attach(lambda transcript: transcript)
 
     def change_model(self, name: str) -> None:
         """Let another model answer from now on. Policy and system text are those of its settings, or stay."""
@@ -343,8 +353,18 @@ def _find_settings(archive: Archive, id: str | None, branch: str | None) -> Sett
     found = [each.id for each in archive.conversations(limit=1)] if id is None else [id]
     info = archive.store.info(archive.owner, found[0]) if found else None
     with contextlib.suppress(NotFound, InputError):
-        return archive.settings(info.id, branch=choose_branch(info, branch)) if info is not None else None
+        return None if info is None else _read_settings(archive, info, choose_branch(archive, info, branch))
     return None
+
+
+def _read_settings(archive: Archive, info: ConversationInfo, branch: str) -> Settings | None:
+    """Return how a branch was last held. For one that was cut before its first message, what was cut off says that."""
+    found = archive.settings(info.id, branch=branch)
+    others = [] if found is not None else archive.store.branches(archive.owner, info.id)
+    if all(head.size for head in others if head.branch == branch):
+        return found
+    others.sort(key=lambda head: head.updated, reverse=True)
+    return next(filter(None, (archive.settings(info.id, branch=head.branch) for head in others)), None)
 
 
 def _mention_other_model(session: ChatSession) -> None:

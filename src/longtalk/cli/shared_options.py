@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from longtalk.cli.completion import complete_branches
+
 HEADER_WANTED = "longtalk.header"
 """Where the context of a command says that the header is printed in a pipe, too."""
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
@@ -36,6 +38,13 @@ OPTION = click.option(
     metavar="NAME VALUE",
     help="An option for the provider, such as: -o temperature 0. What is not given stays as before; an empty VALUE "
     "takes an option back.",
+)
+BRANCH = click.option(
+    "-b",
+    "--branch",
+    metavar="NAME",
+    shell_complete=complete_branches,
+    help="Use this branch. Default: the one that changed last.",
 )
 YES = click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation.")
 

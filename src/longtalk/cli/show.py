@@ -20,7 +20,7 @@ from longtalk.errors import InputError
 from longtalk.memory.brief.lines import Line
 from longtalk.memory.brief.record import BriefRecord, read_brief_record, read_brief_record_at
 from longtalk.memory.recall.topics import find_topics
-from longtalk.stores.base import ConversationInfo
+from longtalk.stores.base import MAIN, ConversationInfo
 from longtalk.wires import WIRES
 from longtalk.wires.describe import list_hidden_parts
 from longtalk.wires.neutral import LONGTALK, read_source
@@ -65,13 +65,13 @@ def run(
     else:
         with open_archive(store, owner) as archive:
             summary = find_or_latest(archive, id)
-            branch = choose_branch(summary, branch)
+            branch = choose_branch(archive, summary, branch)
             head = archive.store.head(archive.owner, summary.id, branch) if brief else None
             record = read_brief_record_at((each.record for each in head.records), head.size) if head else BriefRecord()
             entries = [] if brief else archive.history(summary.id, branch=branch)
             held = archive.settings(summary.id, branch=branch)
             if not last and not extract:
-                _print_other_branches(summary, branch)
+                _print_branches(summary, branch)
     entries = entries[-limit:] if limit else entries
     system = held.system if held is not None else None
     if last or extract:
@@ -166,11 +166,13 @@ def _print_brief(record: BriefRecord, *, as_json: bool) -> None:
         print_note("This conversation has no brief.")
 
 
-def _print_other_branches(summary: ConversationInfo, branch: str) -> None:
+def _print_branches(summary: ConversationInfo, branch: str) -> None:
+    """Print which branch this is if it is not the main one, and which others there are."""
     names = [escape_line(name) for name in summary.branches if name != branch]
     more = f" and {len(names) - _MOST_BRANCHES:,} more" if len(names) > _MOST_BRANCHES else ""
+    this = f"This is branch {escape_line(branch)}. " if branch != MAIN else ""
     if names:
-        print_note(f"(Other branches: {', '.join(names[:_MOST_BRANCHES])}{more}. To show one, use --branch NAME.)")
+        print_note(f"({this}Other branches: {', '.join(names[:_MOST_BRANCHES])}{more}. To use one: -b NAME.)")
 
 
 def _label(entry: HistoryEntry, tool: str) -> str:

@@ -15,7 +15,7 @@ from longtalk.cli.import_ import read_conversations
 from longtalk.cli.models import format_number
 from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_json, print_note, print_text, wrap
 from longtalk.cli.stats import format_dollars
-from longtalk.cli.store import find_or_latest, open_archive
+from longtalk.cli.store import choose_branch, find_or_latest, open_archive
 from longtalk.cli.tables import Column, cut, print_table
 from longtalk.errors import InputError
 from longtalk.models.call_cost import Prices
@@ -66,7 +66,8 @@ def run(
         if not plot_file.endswith((".svg", ".png")):
             raise InputError(f"--plot writes SVG or PNG, so {plot_file!r} must end in .svg or .png.")
         refuse_existing(Path(plot_file), force=force)
-    recorded = transcript_of(_load_conversation(store, owner, transcript), branch=branch)
+    conversation, branch = _load_conversation(store, owner, transcript, branch)
+    recorded = transcript_of(conversation, branch=branch)
     simulated = [SimulatedModel.from_label(model) for model in models or choose_models(recorded)]
     policies = policies or POLICIES
     names = [*map(format_policy, policies), OPTIMUM]
@@ -146,22 +147,25 @@ def _write_plot(path: Path, names: Sequence[str], results: Sequence[SimulatedRun
     print_note(f"Wrote {display_name(str(path))}.")
 
 
-def _load_conversation(store: str | None, owner: str, name: str | None) -> ConversationExport:
+def _load_conversation(
+    store: str | None, owner: str, name: str | None, branch: str | None
+) -> tuple[ConversationExport, str | None]:
     """Return the conversation in the file `name` or, if there is no such file, with the id `name` in the store.
 
-    If `name` is None, return the most recently changed conversation in the store.
+    If `name` is None, return the most recently changed conversation in the store. With it comes its branch.
     """
     if name is not None and (name == "-" or (os.path.exists(name) and not os.path.isdir(name))):
         talks = read_conversations(name)
         if len(talks) == 1:
-            return talks[0]
+            return talks[0], branch
         raise InputError(
             f"{display_name(name)} contains {pluralize(len(talks), 'conversation')}, but only one can be simulated. "
             "Import the file with `longtalk import`, and pass the id of the conversation."
         )
     with open_archive(store, owner) as archive:
         try:
-            return archive.talk(find_or_latest(archive, name).id)
+            summary = find_or_latest(archive, name)
+            return archive.talk(summary.id), choose_branch(archive, summary, branch)
         except InputError as problem:
             raise InputError(f"{'' if name is None else 'File not found. '}{problem}") from None
 

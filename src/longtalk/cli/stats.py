@@ -35,6 +35,7 @@ def run(
     owner: str,
     id: str | None,  # noqa: A002
     turns: bool,
+    branch: str | None,
     wanted: Filter,
     as_json: bool,
 ) -> None:
@@ -47,7 +48,7 @@ def run(
             find_conversation(archive, id)
         if turns:
             summary = find_or_latest(archive, id)
-            _print_turns(archive.metrics(summary.id, branch=choose_branch(summary, None)), as_json=as_json)
+            _print_turns(archive.metrics(summary.id, branch=choose_branch(archive, summary, branch)), as_json=as_json)
             return
         if wanted.is_empty:
             stats = archive.stats(id)

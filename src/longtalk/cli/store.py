@@ -8,10 +8,11 @@ from contextlib import contextmanager
 
 from longtalk._sync.archive.archive import Archive
 from longtalk._util.suggest import suggest
+from longtalk.archive.tree import find_last_branch
 from longtalk.cli.output import print_note
 from longtalk.errors import InputError
 from longtalk.stores import get_default_path, hide_credentials, open_default_store, open_store
-from longtalk.stores.base import MAIN, ConversationInfo, Store
+from longtalk.stores.base import ConversationInfo, Store
 from longtalk.stores.in_memory import InMemory
 from longtalk.stores.jsonl.errors import FileError
 
@@ -86,13 +87,15 @@ def find_or_latest(archive: Archive, id: str | None) -> ConversationInfo:  # noq
     return found[0]
 
 
-def choose_branch(summary: ConversationInfo, branch: str | None) -> str:
-    """Return `branch`, or if it is None, the main branch; the first branch if there is no main branch.
+def choose_branch(archive: Archive, summary: ConversationInfo, branch: str | None) -> str:
+    """Return `branch`, or if it is None, the branch on which the conversation goes on: the one that changed last.
 
     Raise `InputError` if the conversation has no branch with this name.
     """
     if branch is None:
-        return MAIN if MAIN in summary.branches else summary.branches[0]
+        if len(summary.branches) == 1:
+            return summary.branches[0]
+        return find_last_branch(archive.store.branches(archive.owner, summary.id))
     if branch not in summary.branches:
         names = ", ".join(map(repr, summary.branches))
         raise InputError(f"Conversation {summary.id!r} has no branch {branch!r}. Its branches are {names}.")

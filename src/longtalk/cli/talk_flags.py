@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from longtalk.cli.command_flags import commands as commands
-from longtalk.cli.completion import complete_branches, complete_ids
-from longtalk.cli.shared_options import AS_JSON, OPTION, parse_policies, store_options
+from longtalk.cli.completion import complete_ids
+from longtalk.cli.shared_options import AS_JSON, BRANCH, OPTION, parse_policies, store_options
 
 _MODEL = click.option(
     "-m",
@@ -53,6 +53,7 @@ _TOOLS = click.option(
     shell_complete=complete_ids,
     help="Continue or start the conversation with this id.",
 )
+@BRANCH
 @click.option("-n", "--no-log", "in_memory", is_flag=True, help="Store nothing.")
 @_MODEL
 @_SYSTEM
@@ -85,6 +86,8 @@ def ask(question: tuple[str, ...], policy: str | None, **options: Any) -> None:
     """
     from longtalk.cli.ask import run
 
+    if options["branch"] is not None and not options["goes_on"] and options["id"] is None:
+        raise click.UsageError("--branch continues a branch of a conversation: add -c, or --id.")
     if options["in_memory"] and (options["goes_on"] or options["id"] is not None):
         raise click.UsageError("--no-log stores nothing, so it can't be used with -c or --id.")
     if options["extract"] and (options["output"] is not None or options["as_json"]):
@@ -98,12 +101,7 @@ def ask(question: tuple[str, ...], policy: str | None, **options: Any) -> None:
 @click.option(
     "-c", "--continue", "goes_on", is_flag=True, help="Continue the most recently changed conversation: the default."
 )
-@click.option(
-    "-b",
-    "--branch",
-    shell_complete=complete_branches,
-    help="Continue this branch of the conversation. Default: the main branch.",
-)
+@BRANCH
 @_MODEL
 @_SYSTEM
 @OPTION
@@ -139,13 +137,7 @@ def chat(new: bool, goes_on: bool, policy: str | None, **options: Any) -> None:
 @commands.command()
 @click.argument("id", shell_complete=complete_ids)
 @click.argument("words", nargs=-1, metavar="[ENTRY] [TEXT…]")
-@click.option(
-    "-b",
-    "--branch",
-    metavar="NAME",
-    shell_complete=complete_branches,
-    help="Change a message of this branch. Default: the main branch.",
-)
+@BRANCH
 @_MODEL
 @_SYSTEM
 @_POLICY
@@ -156,8 +148,9 @@ def edit(policy: str | None, **options: Any) -> None:
     """Change a message that you sent, and have it answered.
 
     ENTRY is a message or turn; by default, it is your last message. Without a TEXT, the new one is read from standard
-    input; at a terminal, $EDITOR opens with the old one. The message and its answer are on a new branch, whose name is
-    printed to standard error; the branch so far stays as it was. `longtalk show` prints the ids of entries.
+    input; at a terminal, $EDITOR opens with the old one. The conversation goes on with the new message. What followed
+    the old one is kept on a new branch, whose name is printed to standard error. `longtalk show` prints the ids of
+    entries.
 
     \b
     longtalk edit lesson-7 "How do I hold the viola's bow?"

@@ -8,7 +8,7 @@ import click
 
 from longtalk.cli.command_flags import commands as commands
 from longtalk.cli.completion import complete_ids
-from longtalk.cli.shared_options import AS_JSON, OWNER, filter_options, owners_options, store_options
+from longtalk.cli.shared_options import AS_JSON, BRANCH, OWNER, filter_options, owners_options, store_options
 
 
 @commands.command()
@@ -27,7 +27,7 @@ from longtalk.cli.shared_options import AS_JSON, OWNER, filter_options, owners_o
     metavar="[md|json|jsonl]",
     help="md for reading; json or jsonl for backup and import. Default: by the suffix of the output file, else md.",
 )
-@click.option("--branch", metavar="NAME", help="The branch to export as Markdown. Default: the main branch.")
+@BRANCH
 @click.option("-o", "--output", metavar="FILE", help="The file to write. Default: standard output.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @filter_options("conversations last changed")

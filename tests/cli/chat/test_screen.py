@@ -95,9 +95,9 @@ def test_a_chat_shows_the_last_exchange_and_can_change_it(loopback: Loopback, st
     person.send("/retry", r"The answer so far is now on branch \S+\)\n\nLike that\.")
     person.type("/edit" + ENTER)
     person.wait_for(r"> /edit\n> How\?")
-    person.send(" Why?", r"stays on branch main(?s:.*)So\.")
+    person.send(" Why?", r"is now on branch main-(?s:.*)So\.")
     assert sent(loopback) == ["How? Why?"]
-    person.send("/branches", r"main +2 (?s:.*)\* +main-\S+ +2 ")
+    person.send("/branches", r"\* +main +2 (?s:.*)main-\S+ +2 ")
     assert person.leave() == 0
 
 
@@ -246,7 +246,7 @@ def test_errors_are_shown_and_the_chat_goes_on(
     person.send("/context", "request +")
     person.send(f"/export {talks}.md", "Written to")
     person.send(f"/export {talks}.md", "already exists")
-    person.send("/undo", "stays on branch main")
+    person.send("/undo", "The exchange is now on branch main-")
     assert person.leave() == 0
     assert "Two." in Path(f"{talks}.md").read_text()
     with SQLite(talks) as store:

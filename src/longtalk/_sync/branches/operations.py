@@ -131,17 +131,19 @@ def _create_branch(stored: Branch, name: str | None, find: Callable[[Sequence[En
     return branch
 
 
-def _create_branch_at(stored: Branch, name: str | None, size: int, last: str | None) -> Branch | None:
+def _create_branch_at(
+    stored: Branch, name: str | None, size: int, last: str | None, *, at: int | None = None
+) -> Branch | None:
     """Create a branch with the first `size` entries of `stored`. Return None if the last of them has changed."""
     given, name = name, name or f"{stored.branch}-{new_id()[:6]}"
-    commit = Commit(branch=name, expect=0, source=(stored.branch, size), source_entry=last, at=now())
+    commit = Commit(branch=name, expect=0, source=(stored.branch, size), source_entry=last, at=at or now())
     try:
         stored.call(stored.store.write, commit)
     except HeadMoved as moved:
         taken = moved.head is not None and moved.head.branch == name
         if taken and given is not None:
             raise InputError(f"The branch {name!r} already exists: choose another name.") from None
-        return _create_branch_at(stored, given, size, last) if taken else None
+        return _create_branch_at(stored, given, size, last, at=at) if taken else None
     return stored.get_branch(name)
 
 
@@ -197,14 +199,25 @@ def _make_cut_answer(text: str, at: int) -> Entry:
 
 def rewind_branch(stored: Branch, to: str) -> str:
     """Cut the branch after an entry or a turn. Return the name of a new branch that keeps the entries cut off."""
+    return _rewind(stored, lambda said: _find_range(said, to)[1])
+
+
+def rewind_before(stored: Branch, entry: str) -> str:
+    """Cut the branch before an entry or a turn, even the first one. Return the branch that keeps the rest."""
+    return _rewind(stored, lambda said: _find_range(said, entry)[0])
+
+
+def _rewind(stored: Branch, find: Callable[[Sequence[Entry]], int]) -> str:
+    """Cut the branch to a number of entries, which `find` returns. Return the branch that keeps the rest."""
     while True:
         stored.forget()
         head, _ = stored.load()
-        _, size = _find_range(stored.entries(), to)
+        size = find(stored.entries())
         if head is None or not stored.is_free(head):
             wait_for_turn(stored)
             continue
-        cut_off = _create_branch_at(stored, None, head.size, head.entry)
+        # It is as old as what it keeps, so the conversation goes on on the branch that was cut.
+        cut_off = _create_branch_at(stored, None, head.size, head.entry, at=head.updated)
         commit = Commit(branch=stored.branch, expect=head.revision, cut=size, at=now())
         try:
             call_store(stored.store, partial(stored.write, commit))

@@ -17,6 +17,7 @@ from longtalk.cli.output import escape_line, print_note
 from longtalk.cli.session import ChatSession
 from longtalk.errors import InputError
 from longtalk.policies.notation import format_policy, parse_policy
+from longtalk.stores.base import MAIN
 
 _WORD = re.compile(r"/[a-z]+(?=\s|$)")
 _LEAVING = ("exit", "quit")
@@ -144,15 +145,20 @@ def _branches(chat: Chat, name: str) -> None:
         known = [] if chat.session.is_new else chat.session.talk.branches()
         if name not in known:
             raise InputError(f"There is no branch {name!r}.{suggest(name, known)} /branches lists them.")
-        chat.session.open_branch(name)
+        chat.session.choose_branch(name)
         _describe_branch(chat.session)
     else:
         views.show_branches(chat.session)
 
 
 def _describe_branch(session: ChatSession) -> None:
-    branch = escape_line(session.talk.branch)
-    print_note(f"Now on branch {branch}. To return to it later: longtalk chat {escape_line(session.id)} -b {branch}")
+    print_note(f"Now on branch {escape_line(session.talk.branch)}. The conversation goes on there next time, too.")
+
+
+def describe_place(session: ChatSession) -> str:
+    """Return the conversation's id, with its branch if that is not the main one."""
+    branch = session.talk.branch
+    return escape_line(session.id) + ("" if branch == MAIN else f" on branch {escape_line(branch)}")
 
 
 # The last exchange
@@ -215,7 +221,7 @@ def _new(chat: Chat, name: str) -> None:
 
 def _open(chat: Chat, id: str) -> None:  # noqa: A002
     chat.session.open(id)
-    print_note(f"Continuing conversation {escape_line(chat.session.id)} with {chat.session.provider.label}.")
+    print_note(f"Continuing conversation {describe_place(chat.session)} with {chat.session.provider.label}.")
     show_last_exchange(chat)
 
 

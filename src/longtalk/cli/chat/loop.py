@@ -21,6 +21,7 @@ from longtalk.cli.chat.commands import (
     Chat,
     Leave,
     asks_model,
+    describe_place,
     find_command,
     find_foreign_command,
     run_command,
@@ -29,7 +30,7 @@ from longtalk.cli.chat.commands import (
 from longtalk.cli.chat.plain import Plain, Screen
 from longtalk.cli.earlier import mention_settings, mention_tools
 from longtalk.cli.options import check_options, list_removed, parse_options
-from longtalk.cli.output import can_move_cursor, escape_line, print_error, print_note
+from longtalk.cli.output import can_move_cursor, print_error, print_note
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
 from longtalk.cli.store import describe_location
 from longtalk.errors import LongtalkError
@@ -124,7 +125,7 @@ def _greet(chat: Chat, store: str | None, *, is_named: bool) -> None:
         print_note(_describe_local_model(session.provider.label.partition(":")[2]))
     verb = "Starting" if session.is_new else "Continuing"
     location = describe_location(store)
-    print_note(f"{verb} conversation {escape_line(session.id)} in {location}. /help lists commands, /exit leaves.")
+    print_note(f"{verb} conversation {describe_place(session)} in {location}. /help lists commands, /exit leaves.")
     if not session.is_new and sys.stdin.isatty():
         show_last_exchange(chat)
     if session.is_new and is_named and " " in session.id.strip():

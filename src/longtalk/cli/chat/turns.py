@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from longtalk._sync.branches.branch import Branch
-from longtalk._sync.branches.operations import branch_before
+from longtalk._sync.branches.operations import rewind_before
 from longtalk.archive.history import HistoryEntry
 from longtalk.cli.chat.plain import Screen
 from longtalk.cli.output import escape_line, pluralize, print_note
@@ -102,22 +102,18 @@ def _take_back(session: ChatSession, what: str) -> bool:
     if position is None:
         print_note("There are no messages yet.")
         return False
-    if position:
-        branch = session.talk.rewind(entries[position - 1].id)
-        print_note(f"({what} is now on branch {escape_line(branch)}.)")
-        return True
-    # No branch can be cut to nothing, so the chat moves to an empty one.
-    old = session.talk.branch
-    open_before(session, entries[0].id)
-    print_note(f"({what} stays on branch {escape_line(old)}. This is branch {escape_line(session.talk.branch)}.)")
+    branch = take_back(session, entries[position].id)
+    print_note(f"({what} is now on branch {escape_line(branch)}.)")
     return True
 
 
-def open_before(session: ChatSession, entry: str) -> None:
-    """Continue on a new branch that ends before an entry, so that another message can take its place."""
+def take_back(session: ChatSession, entry: str) -> str:
+    """Cut the conversation before an entry, even the first one. Return the name of the branch that keeps the rest."""
     talk = session.talk
     stored = Branch(session.archive.store, talk.owner, talk.id, talk.branch, session.policy, create=False)
-    session.open_branch(branch_before(stored, entry).branch)
+    kept = rewind_before(stored, entry)
+    session.open_branch(talk.branch)
+    return kept
 
 
 def find_last_message(entries: Sequence[HistoryEntry]) -> int | None:
