@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from longtalk import Archive, Chat
 from longtalk.testing import Scripted, says
-from tests.cli.helpers import Terminal, cut_off, longtalk, store_at, streamed
+from tests.cli.helpers import LONGTALK, Terminal, cut_off, longtalk, store_at, streamed
 from tests.support.loopback import Answer, Loopback, sse
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -291,6 +292,18 @@ def test_what_can_not_be_asked_is_said(
         (["keys", "path"], "`longtalk config show` prints the path"),
         (["models", "options", "set", "local", "seed", "1"], "Use `longtalk config alias NAME MODEL -o OPTION VALUE`"),
         (["config", "alias", "tiny", "local", "-o", "foo", "1"], "The local model has no option 'foo'."),
+        (["ask", "--fragment", "a.txt", "Hi"], "Use -f FILE"),
+        (["chat", "--cid", "trip"], "Use `longtalk chat ID`"),
+        (["chat", "--id", "trip"], "Use `longtalk chat ID`"),
+        (["export", "--json"], "Use -f json"),
+        (["show", "--markdown"], "`longtalk export` writes Markdown"),
+        (["show", "-3"], "Use -n 3"),
+        (["models", "default", "--unset"], "Use `longtalk config unset default_model`"),
+        (["config", "unset", "nosuch"], "There is no setting, alias or stored key 'nosuch'"),
+        (["config", "unset", "openai"], "There is no stored key of openai"),
+        (["ask", "-m", "sonnet", "Hi"], "Did you mean 'anthropic:claude-sonnet-5-5'? `longtalk models WORDS`"),
+        (["models", "default", "haiku"], "Did you mean 'anthropic:claude-haiku-5-5'?"),
+        (["ask", "-b", "aside", "Hi"], "add -c, or --id"),
         (["delete", "--last"], "`longtalk list -n 1` prints the id"),
         (["list", "--search", "bow"], "Use `longtalk search WORDS`"),
         (["keys", "set", "openai"], "`longtalk config set-key` stores the key of a provider"),
@@ -355,6 +368,59 @@ def test_a_schema_is_given_as_fields_or_as_json(loopback: Loopback, environment:
     assert (first["properties"]["name"]["description"], first["required"]) == ("what it answers to", ["name", "age"])
     assert list(second["properties"]) == ["name"]
     assert third["properties"]["name"]["description"] == "a name, or two"
+
+
+def test_words_that_are_files_or_conversations_are_not_asked(
+    loopback: Loopback, environment: dict[str, str], talks: str, tmp_path: Path
+) -> None:
+    loopback.say(streamed("Rome."), streamed("Fine."))
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("pass")
+    done = longtalk(*at(loopback, talks, "-f", tmp_path / "a.py", tmp_path / "b.py", "What?"), environment=environment)
+    assert (done.returncode, "for each file, write -f" in done.stderr) == (1, True)
+    started = longtalk(*at(loopback, talks, "--id", "trip", "Where?"), environment=environment)
+    assert started.stderr == "(Starting conversation trip.)\n"
+    done = longtalk(*at(loopback, talks, "-c", "trip", "And Milan?"), environment=environment)
+    assert (done.returncode, "write --id trip without -c" in done.stderr) == (1, True)
+    assert longtalk(*at(loopback, talks, "-c", "trip and Milan?"), environment=environment).returncode == 0
+    assert len(loopback.requests) == 2
+
+
+def test_a_mistyped_id_is_pointed_out(loopback: Loopback, environment: dict[str, str], talks: str) -> None:
+    loopback.say(*[streamed("Fine.")] * 3)
+    longtalk(*at(loopback, talks, "--id", "trip-1", "Hi."), environment=environment)
+    done = longtalk(*at(loopback, talks, "--id", "tripp-1", "Hi."), environment=environment)
+    assert done.stderr == "(Starting conversation tripp-1. Did you mean 'trip-1'?)\n"
+    done = longtalk(*at(loopback, talks, "--id", "trip-2", "Hi."), environment=environment)
+    assert done.stderr == "(Starting conversation trip-2.)\n"
+
+
+def test_an_answer_is_stored_whole_when_its_reader_goes_away(
+    loopback: Loopback, environment: dict[str, str], talks: str
+) -> None:
+    loopback.say(streamed("One. " * 20_000))
+    arguments = [*LONGTALK, *at(loopback, talks, "Count.")]
+    program = subprocess.Popen(arguments, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert program.stdout is not None
+    program.stdout.read(5)
+    program.stdout.close()
+    assert program.wait(60) == 141
+    with closing(store_at(talks)) as store:
+        archive = Archive(store)
+        (turn,) = archive.metrics(archive.conversations()[0].id)
+    assert (turn.status, turn.calls, turn.usage.input) == ("complete", 1, 10)
+
+
+def test_at_a_terminal_each_tool_call_is_a_line(loopback: Loopback, environment: dict[str, str], talks: str) -> None:
+    events: Any = says("", calls=[("c1", "add", {"a": 17, "b": 25})]).events
+    loopback.say(Answer(chunks=sse(*events)), streamed("It is 42."))
+    code = "def add(a: int, b: int) -> int:\n    'Add.'\n    return a + b"
+    person = Terminal(at(loopback, talks, "-T", code, "Sum?"), {**environment, "TERM": "xterm"})
+    shown = person.rest()
+    assert person.exit_code() == 0
+    person.close()
+    assert "\x1b[2m→ add(a=17, b=25)\x1b[0m" in shown
+    assert "\x1b[2m  = 42\x1b[0m" in shown
 
 
 def test_tools_are_given_as_code(loopback: Loopback, environment: dict[str, str], talks: str) -> None:

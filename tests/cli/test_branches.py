@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,16 @@ def test_a_brief_has_the_fields_of_its_policy(store: str) -> None:
     Conversation("lesson-7", model=Scripted(says("Hi.")), store=held, policy=Memory()).send("Hello!")
     held.close()
     assert run("brief", "add", "lesson-7", "decisions", "Bow first.", "--store", store).exit_code == 0
+
+
+def test_the_parts_of_a_request_add_up(filled: str) -> None:
+    parts = dict(line.split(maxsplit=1) for line in run("context", "--store", filled).stdout.splitlines()[2:10])
+    numbers = {name: int(value.split()[0]) for name, value in parts.items() if re.match(r"-?\d+( |$)", value)}
+    assert numbers.pop("request") == sum(numbers.values())
+
+
+def test_a_conversation_is_shown_with_what_its_turns_used(filled: str) -> None:
+    shown = run("show", "-n", "2", "--usage", "--store", filled).stdout
+    last = shown.splitlines()[-1]
+    assert re.fullmatch(r"  \[10 tokens sent, 0 of them cached, 5 received(; \$\d+\.\d{4})?\]", last)
+    assert "--usage shows a conversation" in run("show", "--usage", "--last", "--store", filled).stderr

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from longtalk import Conversation
 from longtalk.cli.service_flags import commands
 from longtalk.testing import Scripted, says
-from tests.cli.helpers import LONGTALK, store_at
+from tests.cli.helpers import LONGTALK, longtalk, store_at
 
 
 def complete(line: str, environment: dict[str, str]) -> list[str]:
@@ -82,3 +82,29 @@ def test_names_of_other_tools_and_mistyped_ones_lead_to_the_command(typed: str, 
     done = CliRunner().invoke(commands, [typed])
     assert done.exit_code == 2
     assert offered in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("longtalk config set def", ["default_model"]),
+        ("longtalk config set-key anth", ["anthropic"]),
+        ("longtalk config alias fr", ["french"]),
+        ("longtalk config unset fr", ["french"]),
+        ("longtalk ask -m fren", ["french"]),
+        ("longtalk -m claude-sonnet-4-6", ["claude-sonnet-4-6"]),
+        ("longtalk -m anthropic:claude-sonnet-4-6", ["anthropic:claude-sonnet-4-6"]),
+        ("longtalk --schem", ["--schema"]),
+    ],
+)
+def test_bash_completes_models_settings_and_providers(line: str, found: list[str], environment: dict[str, str]) -> None:
+    longtalk("config", "alias", "french", "-s", "Answer in French.", environment=environment)
+    assert complete(line, environment) == found
+
+
+@pytest.mark.parametrize("line", ["ask -f no", "-f no", "import no", "chat --store no", "simulate no"])
+def test_the_shell_completes_the_names_of_files(line: str, environment: dict[str, str]) -> None:
+    words = f"longtalk {line}".split(" ")
+    asked = {"_LONGTALK_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    done = subprocess.run(LONGTALK, env={**environment, **asked}, capture_output=True, text=True, timeout=120)
+    assert "file,no" in done.stdout.splitlines()

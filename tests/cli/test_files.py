@@ -76,8 +76,10 @@ def test_markdown_is_of_one_branch(filled: str) -> None:
     held = store_at(filled)
     (other,) = set(Archive(held).branches("lesson-7")) - {"main"}
     held.close()
-    assert "How do I hold the bow?" in run("export", "lesson-7", "--store", filled)
-    assert "How do I hold the bow?\n" in run("export", "lesson-7", "-f", "markdown", "--store", filled)
+    assert "How do I hold the bow?" in run("export", "lesson-7", "-b", "main", "--store", filled)
+    assert "How do I hold the bow?\n" in run("export", "lesson-7", "-b", "main", "-f", "markdown", "--store", filled)
+    # The conversation goes on there.
+    assert "And the violin?" in run("export", "lesson-7", "--store", filled)
     shown = run("export", "lesson-7", "--store", filled, "--branch", other)
     assert "And the violin?" in shown
     assert "How do I hold" not in shown
@@ -302,7 +304,7 @@ def test_without_a_terminal_nothing_is_removed(command: list[str], filled: str, 
     done = longtalk(*words, "--store", filled, said="y\n", environment=environment)
     assert (done.returncode, done.stdout) == (1, "")
     assert "--yes" in done.stderr
-    assert "How do I hold the bow?" in run("show", "lesson-7", "--store", filled)
+    assert "How do I hold the bow?" in run("show", "lesson-7", "-b", "main", "--store", filled)
 
 
 def test_a_person_is_asked_first(filled: str, environment: dict[str, str]) -> None:

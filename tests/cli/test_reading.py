@@ -364,8 +364,8 @@ def priced(store: str, *prices: Prices | None) -> str:
         ((Prices(input=1_000, output=0),), "$0.0100"),
         ((Prices(input=1, output=0.1),), "$0.0000105"),
         ((Prices(input=1_000_000, output=1_000_000),) * 100, "$1,500.0000"),
-        ((Prices(input=1_000, output=0), None), "$0.0100, and 1 turn or summary of unknown cost"),
-        ((None, None), "2 turns or summaries of unknown cost"),
+        ((Prices(input=1_000, output=0), None), "$0.0100, and unknown for 1 turn"),
+        ((None, None), "unknown for 2 turns"),
     ],
 )
 def test_the_cost_is_shown(store: str, prices: tuple[Prices | None, ...], shown: str) -> None:
@@ -381,7 +381,7 @@ def test_the_turns_are_shown_line_by_line(store: str) -> None:
         ["scripted:model", "1", "10", "0", "5", "-"],
     ]
     told = objects("stats", "paid", "--turns", "--store", store)
-    assert [f"{each['total']:,}" for each in told] == [row[3] for row in found]
+    assert [f"{each['usage']['input']:,}" for each in told] == [row[3] for row in found]
     assert [each["cost"] for each in told] == [0.01, None]
     assert told[0]["usage"]["output"] == 5
 
@@ -397,7 +397,7 @@ def test_tokens_that_no_provider_reported_are_unknown(store: str, report: dict[s
     (row,) = lines("stats", "free", "--turns", "--store", store)
     assert row[4:] == ["-", "-", "-", "-"]
     shown = run("stats", "free", "--store", store).stdout
-    assert "tokens sent      unknown\ntokens received  unknown\ncost             1 turn" in shown
+    assert "tokens sent      unknown\ntokens received  unknown\ncost             unknown for 1 turn" in shown
 
 
 def test_turns_are_those_of_one_conversation(filled: str) -> None:

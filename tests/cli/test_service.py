@@ -61,7 +61,9 @@ def test_the_key_of_a_provider_is_stored_for_the_user_alone(home: dict[str, str]
     shown = longtalk("config", "show", environment=home)
     assert "anthropic" in shown.stderr
     assert "sk-secret" not in shown.stdout + shown.stderr
-    longtalk("config", "set-key", "anthropic", said="\n", environment=home)
+    done = longtalk("config", "set-key", "anthropic", said="\n", environment=home)
+    assert (done.returncode, "`longtalk config unset anthropic`" in done.stderr) == (1, True)
+    longtalk("config", "unset", "anthropic", environment=home)
     assert file.read_text() == ""
 
 
@@ -79,8 +81,12 @@ def test_settings_are_changed_and_the_rest_of_the_file_stays(home: dict[str, str
     assert (shown["default_model"], shown["models"]["tutor"]["system"]) == ("ollama:x", 'Say "du".')
     longtalk("config", "alias", "tutor", "ollama:z", environment=home)
     assert file.read_text().endswith('[models."tutor"]\nmodel = "ollama:z"\n')
-    longtalk("config", "alias", "tutor", environment=home)
-    longtalk("config", "set", "default_model", environment=home)
+    before = file.read_text()
+    assert longtalk("config", "alias", "tutor", environment=home).stdout.startswith("tutor\tollama:z")
+    assert longtalk("config", "set", "default_model", environment=home).stdout == "ollama:x\n"
+    assert file.read_text() == before
+    longtalk("config", "unset", "tutor", environment=home)
+    longtalk("config", "unset", "default_model", environment=home)
     assert file.read_text().strip() == "# mine\nport = 9000  # a comment\n\n[limits]\nbody_bytes = 9"
 
 
@@ -104,7 +110,7 @@ def test_a_model_whose_memory_has_a_table_is_not_removed_in_part(home: dict[str,
     file = tmp_path / "config" / "longtalk" / "settings.toml"
     text = file.read_text("utf-8") + "\n[models.tutor.memory]\nrecall = {}\n"
     file.write_text(text, "utf-8")
-    done = longtalk("config", "alias", "tutor", environment=home)
+    done = longtalk("config", "unset", "tutor", environment=home)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "models.tutor" in done.stderr
     assert "Nothing was changed" in done.stderr
@@ -130,7 +136,7 @@ def test_options_of_a_model_are_changed_and_its_tables_stay(home: dict[str, str]
         (("config", "set", "policy", "Nonsense()"), "is not a policy"),
         (("config", "alias", "a:b", "ollama:x"), "can't be the name of a model"),
         (("config", "alias", "tutor", "llama3"), "No known provider has a model 'llama3'"),
-        (("config", "alias", "tutor"), "no alias 'tutor' to remove"),
+        (("config", "alias", "tutor"), "There is no alias 'tutor'."),
         (("config", "set-key", "nothing"), "Unknown provider 'nothing'"),
         (("serve", "--check", "--settings", "nowhere.toml"), "does not exist"),
         (("serve", "--check", "--host", "0.0.0.0"), "Make a key"),

@@ -141,6 +141,16 @@ def test_a_file_goes_before_a_conversation_of_its_name(tmp_path: Path, monkeypat
     assert objects("lesson", "--store", "talks.db", "-m", CHEAP)[0]["totals"]["turns"] == 1
 
 
+def test_the_system_text_of_a_stored_conversation_counts(tmp_path: Path) -> None:
+    with store_at(tmp_path / "talks.db") as store:
+        Conversation("talk", model=Scripted(says("So.")), store=store).send("How?", system="Be brief. " * 50)
+    sizes = [
+        objects("talk", "--store", tmp_path / "talks.db", "-m", CHEAP, *more)[0]["calls"][0]["tokens"]
+        for more in ((), ("-s", "Be brief. " * 50), ("-s", ""))
+    ]
+    assert sizes[0] == sizes[1] > sizes[2]
+
+
 def test_the_system_text_counts(file: Path) -> None:
     bare, told = (
         objects(file, "-m", CHEAP, *more)[0]["calls"][0]["tokens"] for more in ((), ("-s", "Be brief. " * 50))

@@ -225,7 +225,7 @@ def test_a_name_that_one_provider_has_is_completed(name: str, full: str) -> None
     ("name", "message"),
     [
         ("llama3.2", "Did you mean 'ollama:llama3.2'?"),
-        ("claude-sonnet", "Did you mean 'anthropic:claude-sonnet-5'?"),
+        ("claude-sonnet", "Did you mean 'anthropic:claude-sonnet-5-5'?"),
         ("claud-sonnet-5", "Did you mean 'anthropic:claude-sonnet-5'?"),
         ("openai/gpt-oss-120b", "Several providers have a model"),
     ],

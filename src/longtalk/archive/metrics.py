@@ -55,6 +55,11 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None = None
     """The cost of all model calls of the turn in US dollars, at the prices when it ran; None if unknown."""
 
+    @property
+    def request(self) -> int:
+        """The number of tokens in the last request: as reported if there was one call, else estimated."""
+        return self.usage.input if self.calls == 1 and self.usage.input else self.total
+
 
 def estimate_metrics(context: Context, model: str, prices: Prices | None) -> Metrics:
     """Return the metrics of a request that was composed and not sent: its parts, and its cost without any cache."""

@@ -8,7 +8,6 @@ command runs.
 from __future__ import annotations
 
 import io
-import os
 import sys
 
 
@@ -20,7 +19,7 @@ def main() -> None:
         print("longtalk: the command line needs an extra. Run: pip install 'longtalk[cli]'", file=sys.stderr)
         raise SystemExit(2) from None
 
-    from longtalk.cli.output import print_error
+    from longtalk.cli.output import exit_without_reader, print_error
     from longtalk.cli.service_flags import commands
     from longtalk.errors import LongtalkError
 
@@ -42,9 +41,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         raise SystemExit(130) from None
     except BrokenPipeError:
-        # The reader is gone. Discard the rest of the buffer, so that flushing it at exit can't fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        raise SystemExit(1) from None
+        exit_without_reader()
     except OSError as problem:
         print_error(problem)
         raise SystemExit(1) from None

@@ -7,6 +7,8 @@ of its own, which `-c` continues.
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,9 +19,11 @@ from longtalk.cli.answers import extract_code, print_stream, print_usage
 from longtalk.cli.ask_inputs import load_tools, read_question, read_schema
 from longtalk.cli.clock import show_clock
 from longtalk.cli.earlier import mention_branch, mention_options, mention_tools
+from longtalk.cli.files import display_name
 from longtalk.cli.options import check_options, list_removed, parse_options
-from longtalk.cli.output import print_json, print_note, print_text
+from longtalk.cli.output import escape_line, print_json, print_note, print_text
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
+from longtalk.cli.store import open_archive, store_exists, suggest_id
 from longtalk.errors import InputError, LongtalkError
 from longtalk.wires.convert import Image, render_part
 from longtalk.wires.registry import find_family
@@ -27,7 +31,7 @@ from longtalk.wires.registry import find_family
 
 def run(
     *,
-    question: str,
+    words: Sequence[str],
     files: Sequence[str],
     images: Sequence[str],
     options: Sequence[tuple[str, str]],
@@ -40,8 +44,9 @@ def run(
     **choices: Any,
 ) -> None:
     """Ask the question, and print the answer. `choices` are those of `open_session`."""
+    _check_words(words, files, choices["store"], choices["owner"], goes_on=goes_on)
     asked = parse_options(options)
-    text, pictures = read_question(question, files, images)
+    text, pictures = read_question(" ".join(words), files, images)
     if not text and not pictures:
         raise InputError("No question was given: write it after `longtalk ask`, or pipe it in.")
     arguments: dict[str, Any] = {
@@ -55,6 +60,8 @@ def run(
         check_options(asked or {}, session.provider)
         if choices["branch"] is None:
             mention_branch(session)
+        if id is not None and session.is_new:
+            print_note(f"(Starting conversation {escape_line(id)}.{suggest_id(session.archive, id)})")
         mention_options(session, asked or {})
         mention_tools(session, arguments["tools"])
         parts = [_render(session, each) for each in pictures]
@@ -68,6 +75,23 @@ def run(
             kept = "" if choices["in_memory"] else '; what has arrived is kept. To go on: longtalk -c "Go on."'
             print_note(f"\n(stopped{kept})")
             raise
+
+
+def _check_words(words: Sequence[str], files: Sequence[str], store: str | None, owner: str, *, goes_on: bool) -> None:
+    """Raise `InputError` if words of the question look like files or a conversation that were meant as such."""
+    named = [each for each in words if os.path.isfile(each)] if files and len(words) > 1 else []
+    if named:
+        raise InputError(
+            f"{display_name(named[0])} is a file, but would be a part of the question: for each file, write -f "
+            f"{shlex.quote(named[0])}. If it is meant so, quote the whole question."
+        )
+    if goes_on and len(words) > 1 and store_exists(store):
+        with open_archive(store, owner) as archive:
+            if archive.store.info(archive.owner, words[0]) is not None:
+                raise InputError(
+                    f"{words[0]!r} is a conversation, but would be a part of the question: to continue it, write --id "
+                    f"{shlex.quote(words[0])} without -c. If it is meant so, quote the whole question."
+                )
 
 
 def _answer(session: ChatSession, message: Any, arguments: Mapping[str, Any], *, extract: bool, as_json: bool) -> None:

@@ -13,7 +13,7 @@ import click
 
 from longtalk import __version__
 from longtalk.cli.command_group import Commands
-from longtalk.cli.completion import complete_ids
+from longtalk.cli.completion import complete_files, complete_ids, complete_ids_and_files, complete_models
 from longtalk.cli.shared_options import (
     AS_JSON,
     BRANCH,
@@ -69,10 +69,16 @@ def list_(**options: Any) -> None:
 @commands.command()
 @click.argument("id", required=False, shell_complete=complete_ids)
 @BRANCH
-@click.option("--state", metavar="FILE", help="Show the conversation in a state file instead; - is standard input.")
+@click.option(
+    "--state",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="Show the conversation in a state file instead; - is standard input.",
+)
 @click.option("-r", "--last", is_flag=True, help="Print only the last answer.")
 @click.option("-x", "--extract", is_flag=True, help="Print only the first code block of the last answer.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most this many entries, the last ones.")
+@click.option("-u", "--usage", is_flag=True, help="Show the tokens and the cost of each turn, too.")
 @click.option("--brief", is_flag=True, help="Show the brief instead. Columns: line id, origin, time, field and text.")
 @click.option(
     "--topics", is_flag=True, help="Show the topics instead. Columns: start, number of messages, typical words."
@@ -87,6 +93,7 @@ def show(state: str | None, **options: Any) -> None:
     \b
     longtalk show lesson-7
     longtalk show --last
+    longtalk show -n 6 --usage
     longtalk show --state ada.talk
     longtalk show lesson-7 --brief
     longtalk show lesson-7 --topics
@@ -98,6 +105,10 @@ def show(state: str | None, **options: Any) -> None:
         raise click.UsageError("--state shows a file, so it can't be used with an ID or --branch.")
     if sum(bool(options[name]) for name in ("brief", "topics", "last", "extract", "limit")) > 1:
         raise click.UsageError("Use only one of --brief, --topics, --last, --extract and --limit.")
+    if options["usage"] and (
+        state is not None or any(options[name] for name in ("brief", "topics", "last", "extract"))
+    ):
+        raise click.UsageError("--usage shows a conversation with the tokens of its turns: use it alone or with -n.")
     if options["as_json"] and options["extract"]:
         raise click.UsageError("--extract prints text. For the last answer as JSON, use --last --json.")
     run(state=state, **options)
@@ -160,13 +171,14 @@ def stats(**options: Any) -> None:
 
 
 @commands.command()
-@click.argument("transcript", required=False, shell_complete=complete_ids)
+@click.argument("transcript", required=False, shell_complete=complete_ids_and_files)
 @BRANCH
 @click.option(
     "-m",
     "--model",
     "models",
     multiple=True,
+    shell_complete=complete_models,
     help="Use the prices of this model, as provider:model. Repeatable. Default: the models of the conversation, or two "
     "others if none of these has prices.",
 )
@@ -179,7 +191,7 @@ def stats(**options: Any) -> None:
     help="A policy, written as in Python: 'KeepLast(6)', 'Combine(KeepLast(20), TokenBudget(8_000))'. Repeatable. "
     "Default: a selection.",
 )
-@click.option("-s", "--system", help="The system text of the conversation. It is not stored, so pass it.")
+@click.option("-s", "--system", help="The system text. Default: that of the last turn, if it is stored.")
 @click.option("--plot", "plot_file", metavar="FILE", help="Also draw the tokens of each request, as .svg or .png.")
 @click.option("--force", is_flag=True, help="Overwrite an existing picture.")
 @table_options
@@ -245,12 +257,13 @@ def redact(**options: Any) -> None:
 
 
 @commands.command()
-@click.argument("files", nargs=-1, metavar="[FILE…]")
+@click.argument("files", nargs=-1, metavar="[FILE…]", shell_complete=complete_files)
 @click.option(
     "-m",
     "--model",
     default="openai-chat:gpt-5.6",
     show_default=True,
+    shell_complete=complete_models,
     help="Count the tokens of this model, as provider:model.",
 )
 @click.option("--exact", is_flag=True, help="Count with the model's own tokenizer. Needs longtalk[tokens].")

@@ -8,8 +8,13 @@ import os
 import shlex
 import stat
 import sys
+from difflib import get_close_matches
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
+
+from longtalk.cli.output import exit_without_reader
 
 _COMMANDS = {
     "logs": "Use `longtalk list`, `longtalk show`, `longtalk show --last` or `longtalk search WORDS`.",
@@ -51,7 +56,8 @@ _OPTIONS_OF_QUESTIONS = {
     "--template": "Use -m NAME with a name that `longtalk config alias NAME -s TEXT` has saved.",
     "--key": "`longtalk config set-key PROVIDER` stores a key.",
     "--cid": "Use --id.",
-    "--usage": "A terminal shows the tokens of each answer, and `longtalk stats --turns` those of all.",
+    "--usage": "A terminal shows the tokens of each answer, and `longtalk show -u` those of a conversation.",
+    "--fragment": "Use -f FILE.",
     "--td": "`longtalk show` prints the calls and their results.",
     "--no-stream": "It makes no difference in a pipe; --json prints the whole answer at once.",
     "--schema-multi": "Use --schema with a JSON Schema of an object that has the list.",
@@ -77,6 +83,15 @@ _OPTIONS |= {"-d": _OPTIONS["--database"], "-q": _OPTIONS["--query"]}
 _OPTIONS_OF_COMMANDS = {
     "delete": {"--last": "Name the conversation: `longtalk list -n 1` prints the id of the last one."},
     "list": {"--search": "Use `longtalk search WORDS`."},
+    "chat": dict.fromkeys(("--id", "--cid", "--conversation"), "Use `longtalk chat ID`."),
+    "export": {"--json": "Use -f json.", "--md": "Markdown is the default.", "--markdown": "Markdown is the default."},
+    "show": {
+        **dict.fromkeys(("--md", "--markdown"), "`longtalk export` writes Markdown."),
+        **dict.fromkeys(("--since", "--until"), "`longtalk list` and `longtalk search` have it; -n shows the end."),
+        **{f"-{number}": f"Use -n {number}." for number in range(1, 10)},
+    },
+    "models": dict.fromkeys(("--unset", "--remove"), "Use `longtalk config unset default_model`."),
+    "alias": dict.fromkeys(("--remove", "--delete", "--unset"), "Use `longtalk config unset NAME`."),
 }
 """Options that a command might be thought to have, and what to use for them."""
 _OPTIONS_OF_ALL = {"--json", "--store", "--owner", "-n"}
@@ -90,13 +105,12 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as problem:
-            own = (
-                _OPTIONS_OF_QUESTIONS if self.name in ("ask", "chat") else _OPTIONS_OF_COMMANDS.get(self.name or "", {})
-            )
-            known = _OPTIONS | own
+            own = _OPTIONS_OF_QUESTIONS if self.name in ("ask", "chat") else {}
+            known = _OPTIONS | own | _OPTIONS_OF_COMMANDS.get(self.name or "", {})
             if problem.option_name in known:
                 ctx.fail(f"No such option '{problem.option_name}'. {known[problem.option_name]}")
-            raise
+            close = get_close_matches(problem.option_name, problem.possibilities or [], n=1, cutoff=0.75)
+            raise click.NoSuchOption(problem.option_name, possibilities=close, ctx=ctx) from None
 
 
 class Commands(click.Group):
@@ -114,6 +128,21 @@ class Commands(click.Group):
             self._check_order(ctx, args)
             args = ["ask", *args]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Click would exit with status 1.
+            exit_without_reader()
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin so, and the options of questions, which need no command."""
+        found = super().shell_complete(ctx, incomplete)
+        if ctx.parent is None and incomplete.startswith("-"):
+            ask = self.commands["ask"]
+            found += ask.shell_complete(click.Context(ask, parent=ctx), incomplete)
+        return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

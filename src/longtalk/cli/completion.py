@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 _MOST = 200
 """How many conversations, most recently changed first, are looked through."""
@@ -23,6 +24,79 @@ def complete_branches(context: click.Context, _: click.Parameter, incomplete: st
     words = os.environ.get("COMP_WORDS", "").split()
     found = [each for each in _list_conversations(context) if each.id in (context.params.get("id"), *words)]
     return [name for each in found for name in each.branches if name.startswith(incomplete)]
+
+
+def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete the names of files."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_ids_and_files(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem | str]:
+    """Return the ids of conversations, and let the shell complete the names of files."""
+    return [*complete_files(context, parameter, incomplete), *complete_ids(context, parameter, incomplete)]
+
+
+def complete_models(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the aliases and the models that begin with the text typed so far, with and without their providers."""
+    from collections import Counter
+
+    from longtalk.models import registry
+
+    known = list(registry.models())
+    counts = Counter(each.name for each in known)
+    names = (
+        *complete_aliases(context, parameter, ""),
+        "local",
+        *(each.name for each in known if counts[each.name] == 1),
+        *(each.label for each in known),
+    )
+    return list(dict.fromkeys(each for each in names if each.startswith(incomplete)))[:_MOST]
+
+
+def complete_aliases(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names that the settings give to models and that begin with the text typed so far."""
+    return [each for each in _read_settings("models") if each.startswith(incomplete)]
+
+
+def complete_settings(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of settings that begin with the text typed so far."""
+    return [each for each in _read_settings() if each.startswith(incomplete)]
+
+
+def complete_providers(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the providers that begin with the text typed so far."""
+    from longtalk.providers.registry import PROVIDERS
+
+    return [each for each in PROVIDERS if each.startswith(incomplete)]
+
+
+def complete_stored(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return what can be removed from the settings: aliases, settings, and providers with a key."""
+    from longtalk.service.settings import load_credentials
+
+    keys = [each for each in load_credentials() if each.startswith(incomplete)]
+    return [
+        *complete_aliases(context, parameter, incomplete),
+        *complete_settings(context, parameter, incomplete),
+        *keys,
+    ]
+
+
+def _read_settings(name: str = "") -> list[str]:
+    """Return the names in a table of the settings, or those of all settings; none if they can't be read."""
+    from contextlib import suppress
+
+    import msgspec
+
+    from longtalk.errors import LongtalkError
+    from longtalk.service.settings import load_settings
+
+    with suppress(LongtalkError, OSError):
+        settings = load_settings()
+        return list(getattr(settings, name) if name else msgspec.to_builtins(settings))
+    return []
 
 
 def print_script(commands: click.Command, shell: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from longtalk.providers.registry import PROVIDERS, complete_label
 from longtalk.service.settings import (
     ModelSettings,
     check_credential,
-    get_credentials_path,
     get_settings_path,
     load_credentials,
     load_settings,
@@ -48,15 +47,29 @@ def set_key(provider: str, *, as_json: bool) -> None:
     )
     key = given.strip()
     if not given and not sys.stdin.isatty():
-        raise InputError("No key was given: pipe one line in. An empty line removes the stored key.")
-    if not key and provider not in load_credentials():
-        path = get_credentials_path()
-        text = f"There is no stored key of {provider}, so nothing was changed."
+        raise InputError("No key was given: pipe one line in.")
+    if not key:
+        raise InputError(f"The key is empty, so nothing was changed. `longtalk config unset {provider}` removes a key.")
+    path = store_credential(provider, key)
+    result = {"provider": provider, "stored": True, "file": str(path)}
+    print_result(result, f"Stored the key of {provider} in {path}.", as_json=as_json, show=print_note)
+
+
+def unset(name: str, *, as_json: bool) -> None:
+    """Remove the alias, the stored key of a provider, or the setting that has this name."""
+    if name in load_settings().models:
+        path, what = set_alias(name, None), f"the name {escape_line(name)}"
+    elif name in load_credentials():
+        path, what = store_credential(name, ""), f"the key of {name}"
+    elif name in PROVIDERS:
+        raise InputError(f"There is no stored key of {name}.")
+    elif name in msgspec.to_builtins(load_settings()):
+        path, what = set_setting(name, ""), name
     else:
-        path = store_credential(provider, key)
-        text = f"{'Stored' if key else 'Removed'} the key of {provider} in {path}."
-    result = {"provider": provider, "stored": bool(key), "file": str(path)}
-    print_result(result, text, as_json=as_json, show=print_note)
+        known = (*load_settings().models, *load_credentials(), *msgspec.to_builtins(load_settings()))
+        hint = f"{suggest(name, known)} `longtalk config show` prints all."
+        raise InputError(f"There is no setting, alias or stored key {name!r}.{hint}")
+    print_result({"name": name, "file": str(path)}, f"Removed {what} in {path}.", as_json=as_json, show=print_note)
 
 
 def choose_default_model(name: str, *, as_json: bool) -> None:
@@ -68,21 +81,30 @@ def choose_default_model(name: str, *, as_json: bool) -> None:
 
 
 def set_value(name: str, value: str, *, as_json: bool) -> None:
-    """Store one setting; an empty value removes it. As JSON, the value that is now in force is printed."""
-    if name == "policy" and value:
+    """Store one setting; without a value, print it. As JSON, the value that is now in force is printed."""
+    if not value:
+        show(None, name, as_json=as_json)
+        return
+    if name == "policy":
         parse_policy(value)
     if name == "model":
         raise InputError("The setting is called 'default_model': longtalk config set default_model MODEL")
-    if name == "default_model" and value and (":" in value or value not in load_settings().models):
+    if name == "default_model" and (":" in value or value not in load_settings().models):
         value = _complete_model(value)
     path = set_setting(name, value)
     result = {**_describe_setting(name, None), "file": str(path)} if as_json else {}
-    print_result(result, f"{'Stored' if value else 'Removed'} {name} in {path}.", as_json=as_json, show=print_note)
+    print_result(result, f"Stored {name} in {path}.", as_json=as_json, show=print_note)
 
 
 def list_aliases(*, as_json: bool) -> None:
     """Print a line for each model with a name of its own."""
     found = load_settings().models
+    _print_aliases(found, as_json=as_json)
+    if not found and not as_json:
+        print_note("There are no aliases yet: `longtalk config alias NAME MODEL` stores one.")
+
+
+def _print_aliases(found: Mapping[str, ModelSettings], *, as_json: bool) -> None:
     if as_json:
         for name, each in found.items():
             print_json(_describe_alias(name, each))
@@ -92,8 +114,6 @@ def list_aliases(*, as_json: bool) -> None:
         for name, each in found.items()
     ]
     print_table(_ALIASES, rows)
-    if not found:
-        print_note("There are no aliases yet: `longtalk config alias NAME MODEL` stores one.")
 
 
 def alias(
@@ -106,43 +126,44 @@ def alias(
     *,
     as_json: bool,
 ) -> None:
-    """Store a model under a name of its own; without a model and its settings, remove the name.
+    """Store a model under a name of its own; without a model and its settings, print what the name means.
 
     Without a model, what is not given stays as it was stored; an empty value takes an option back.
     """
     settings = load_settings()
     before = settings.models.get(name)
     parsed = parse_options(options) or {}
-    made: ModelSettings | None = None
     if model is not None:
         made = ModelSettings(_complete_model(model))
     elif policy or system or base_url or options:
         default = settings.models.get(settings.default_model)
         made = before or ModelSettings(default.model if default is not None else settings.default_model)
     elif before is None:
-        raise InputError(f"There is no alias {name!r} to remove. To store one, add a MODEL, or -s with a system text.")
-    if made is not None:
-        provider = made.model.partition(":")[0]
-        check_names(parsed, provider, PROVIDERS[provider].wire if provider in PROVIDERS else "")
-        kept = {key: value for key, value in made.options.items() if key not in list_removed(options)}
-        made = msgspec.structs.replace(
-            made,
-            policy=policy or made.policy,
-            memory={} if policy else made.memory,
-            options=kept | parsed,
-            system=system or made.system,
-            base_url=base_url or made.base_url,
-        )
+        hint = f"{suggest(name, settings.models)} To store one, add a MODEL, or -s with a system text."
+        raise InputError(f"There is no alias {name!r}.{hint}")
+    else:
+        _print_aliases({name: before}, as_json=as_json)
+        return
+    provider = made.model.partition(":")[0]
+    check_names(parsed, provider, PROVIDERS[provider].wire if provider in PROVIDERS else "")
+    kept = {key: value for key, value in made.options.items() if key not in list_removed(options)}
+    made = msgspec.structs.replace(
+        made,
+        policy=policy or made.policy,
+        memory={} if policy else made.memory,
+        options=kept | parsed,
+        system=system or made.system,
+        base_url=base_url or made.base_url,
+    )
     if policy:
         parse_policy(policy)
     path = set_alias(name, made)
-    meaning = f" for {made.model}" if made else ""
-    text = f"{'Stored' if made else 'Removed'} the name {escape_line(name)}{meaning} in {path}."
+    text = f"Stored the name {escape_line(name)} for {made.model} in {path}."
     print_result({**_describe_alias(name, made), "file": str(path)}, text, as_json=as_json, show=print_note)
 
 
-def _describe_alias(name: str, model: ModelSettings | None) -> dict[str, Any]:
-    return {"name": name, **(msgspec.to_builtins(model) if model is not None else {"model": None})}
+def _describe_alias(name: str, model: ModelSettings) -> dict[str, Any]:
+    return {"name": name, **msgspec.to_builtins(model)}
 
 
 def _complete_model(name: str) -> str:

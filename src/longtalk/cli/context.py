@@ -67,21 +67,21 @@ def print_context(sent: Metrics, runs: Sequence[Run], window: int | None, system
 
 
 def _print_parts(sent: Metrics, window: int | None, system: str | None) -> None:
-    # What the provider reported includes its own framing of the messages. With several calls, it is not of the last.
-    total = sent.usage.input if sent.calls == 1 and sent.usage.input else sent.total
+    total, counted = sent.request, counter_for(sent.model).count(system) if system else 0
+    # What the provider reported includes its own framing of the messages, and the tools.
+    other = total - counted - sent.history - sent.summary - sent.recall if total else 0
     parts = {
         "turn": f"{sent.turn}, {format_time(sent.at)}",
         "model": escape_line(sent.model),
         "request": f"{_format(total)} tokens{_format_gauge(total, window)}",
-        "system": f"{_format(counter_for(sent.model).count(system))}  {escape_line(shorten(system, 60))}"
-        if system
-        else _format(0),
+        "system": f"{_format(counted)}  {escape_line(shorten(system, 60))}" if system else _format(0),
         "history": _format(sent.history),
         # Lines that came into the brief after the head was written are not in the summary.
         "summary": _format(max(0, sent.summary - sent.brief - sent.outline)),
         "brief": _format(sent.brief),
         "outlines": _format(sent.outline),
         "recalled": _format(sent.recall) + (f" ({sent.recall_why})" if sent.recall_why else ""),
+        "other": f"{_format(other)}  framing, tools, and what was counted inexactly" if other else _format(0),
         "left out": _format(sent.left_out),
     }
     for name, value in parts.items():

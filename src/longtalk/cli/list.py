@@ -9,9 +9,9 @@ import msgspec
 from longtalk._sync.archive.archive import Archive
 from longtalk.cli.filters import Filter
 from longtalk.cli.output import format_time, print_json, print_note, shorten
-from longtalk.cli.store import choose_branch, open_archive
+from longtalk.cli.store import open_archive
 from longtalk.cli.tables import Column, print_table
-from longtalk.stores.base import ConversationInfo
+from longtalk.stores.base import MAIN, ConversationInfo
 from longtalk.wires import text_if_readable
 
 _COLUMNS = (
@@ -52,5 +52,7 @@ def find_title(archive: Archive, summary: ConversationInfo) -> str:
         return shorten(title, 80)
     if not summary.branches:
         return ""
-    pack = archive.store.read(archive.owner, summary.id, choose_branch(archive, summary, None), 0, _FIRST)
+    # The title does not depend on where the conversation goes on.
+    branch = MAIN if MAIN in summary.branches else summary.branches[0]
+    pack = archive.store.read(archive.owner, summary.id, branch, 0, _FIRST)
     return shorten(next((text_if_readable(entry) for entry in pack.entries() if entry.role == "user"), ""), 80)

@@ -39,6 +39,9 @@ def run(*, words: tuple[str, ...], provider: str | None, as_json: bool) -> None:
         return
     print_table(_COLUMNS, map(_format_model, found))
     print_note(f"{pluralize(len(found), 'model')}. Prices are in US dollars per million tokens.")
+    for model in found if len(words) == 1 else ():
+        if words[0].lower() in (*model.aliases, *(f"{model.provider}:{each}" for each in model.aliases)):
+            print_note(f"{model.provider}:{words[0].rpartition(':')[2]} is {model.label}.")
     if local:
         print_note(
             f"`local` is local:{choose_default()} on this machine. Other local models: local:/path/model.gguf, or "

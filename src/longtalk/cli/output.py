@@ -14,7 +14,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 _LATEST = 250_000_000_000_000
 """The earliest time, in milliseconds since 1970, that is too late to be converted to a date."""
@@ -48,11 +48,13 @@ _INVISIBLE = re.compile("[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\
 """Characters that take no space. Joiners (U+200C, U+200D) are left out: scripts and emoji need them."""
 
 
-def print_note(text: str) -> None:
+def print_note(text: str, *, dim: bool = False) -> None:
     """Print a note to standard error. On a terminal that shows more than plain lines, it is wrapped between words."""
     text = _escape_for(sys.stderr, text)
     if sys.stderr.isatty() and can_move_cursor():
         text = wrap(text, shutil.get_terminal_size().columns)
+        if dim and not os.environ.get("NO_COLOR"):
+            text = f"\x1b[2m{text}\x1b[0m"
     print(text, file=sys.stderr, flush=True)
 
 
@@ -96,6 +98,17 @@ def _describe_key(provider: str) -> str:
     variable = PROVIDERS[provider].key_variable if provider in PROVIDERS else None
     stored = f"`longtalk config set-key {provider}` stores another one"
     return f"{variable}; {stored}" if variable else stored if provider in PROVIDERS else "its environment variable"
+
+
+def discard_output() -> None:
+    """Discard what is still printed to standard output, since its reader is gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def exit_without_reader() -> NoReturn:
+    """Exit with the status of SIGPIPE, since the reader of standard output is gone. Flushing it can't fail again."""
+    discard_output()
+    raise SystemExit(141)
 
 
 def print_text(text: str, *, end: str = "\n") -> None:

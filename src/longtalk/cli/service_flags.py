@@ -10,6 +10,13 @@ from longtalk.cli import branch_flags as branch_flags
 from longtalk.cli import profile_flags as profile_flags
 from longtalk.cli import transfer_flags as transfer_flags
 from longtalk.cli.command_group import Command
+from longtalk.cli.completion import (
+    complete_aliases,
+    complete_models,
+    complete_providers,
+    complete_settings,
+    complete_stored,
+)
 from longtalk.cli.shared_options import AS_JSON, OPTION, table_options
 from longtalk.cli.talk_flags import commands as commands
 
@@ -121,17 +128,18 @@ def config() -> None:
     longtalk config set default_model ollama:llama3.2
     longtalk config alias tutor anthropic:claude-sonnet-5 -p 'Memory()'
     longtalk config set-key anthropic
+    longtalk config unset tutor
     """
 
 
 @config.command(name="set-key")
-@click.argument("provider")
+@click.argument("provider", shell_complete=complete_providers)
 @click.argument("key", required=False, metavar="")
 @AS_JSON
 def config_set_key(provider: str, key: str | None, as_json: bool) -> None:
     """Store the API key of a PROVIDER, in a file that only you can read. It is read from standard input.
 
-    An empty key removes the stored one.
+    `longtalk config unset PROVIDER` removes it.
 
     \b
     longtalk config set-key anthropic
@@ -147,11 +155,11 @@ def config_set_key(provider: str, key: str | None, as_json: bool) -> None:
 
 
 @config.command(name="set")
-@click.argument("name")
-@click.argument("value", default="")
+@click.argument("name", shell_complete=complete_settings)
+@click.argument("value", default="", shell_complete=complete_models)
 @AS_JSON
 def config_set(name: str, value: str, as_json: bool) -> None:
-    """Store the setting NAME for all commands and the service. Without a VALUE, remove it.
+    """Store the setting NAME for all commands and the service. Without a VALUE, print it.
 
     \b
     longtalk config set default_model ollama:llama3.2
@@ -163,8 +171,8 @@ def config_set(name: str, value: str, as_json: bool) -> None:
 
 
 @config.command(name="alias", cls=Command)
-@click.argument("name", required=False)
-@click.argument("model", required=False)
+@click.argument("name", required=False, shell_complete=complete_aliases)
+@click.argument("model", required=False, shell_complete=complete_models)
 @click.option("-p", "--policy", default="", metavar="POLICY", help="What to send, written as in Python.")
 @click.option("-s", "--system", default="", help="System text.")
 @click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
@@ -174,7 +182,7 @@ def config_alias(**options: Any) -> None:
     """Give a MODEL a NAME of its own, for `-m` and for clients of the service.
 
     A system text, a policy and options belong to the name: with -s, -p or -o, it is a template, by default for the
-    default model. Without a MODEL, what is not given stays. A NAME alone is removed. Without a NAME, list all.
+    default model. Without a MODEL, what is not given stays. A NAME alone is printed. Without a NAME, list all.
 
     \b
     longtalk config alias tutor anthropic:claude-sonnet-5 -p 'Memory()' -s "You teach the violin."
@@ -190,8 +198,38 @@ def config_alias(**options: Any) -> None:
         alias(**options)
 
 
+@config.command(name="unset")
+@click.argument("name", shell_complete=complete_stored)
+@AS_JSON
+def config_unset(name: str, as_json: bool) -> None:
+    """Remove the setting, the alias or the stored key of a provider that has this NAME.
+
+    \b
+    longtalk config unset default_model
+    longtalk config unset tutor
+    longtalk config unset anthropic
+    """
+    from longtalk.cli.config import unset
+
+    unset(name, as_json=as_json)
+
+
+@config.command(name="list", hidden=True)
+@AS_JSON
+@_SETTINGS
+def config_list(**options: Any) -> None:
+    """Print the settings, as `longtalk config show` does.
+
+    \b
+    longtalk config list
+    """
+    from longtalk.cli.config import show
+
+    show(name=None, **options)
+
+
 @config.command(name="show")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_settings)
 @AS_JSON
 @_SETTINGS
 def config_show(**options: Any) -> None:

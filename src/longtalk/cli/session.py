@@ -18,7 +18,9 @@ from longtalk._sync.archive.archive import Archive
 from longtalk._sync.branches.branch import Branch
 from longtalk._sync.conversation.conversation import Conversation
 from longtalk._sync.providers.factory import connect
+from longtalk._util.suggest import suggest
 from longtalk.branches.settings import Settings
+from longtalk.cli.addresses import find_address, remember_address
 from longtalk.cli.local_model import prepare_model
 from longtalk.cli.output import escape_line, print_note
 from longtalk.cli.store import choose_branch, describe_location, find_conversation, open_archive
@@ -83,8 +85,9 @@ def open_session(
             # Before the store is opened, which would be made.
             prepare_model(find_model_settings(settings, model).model)
         archive = stack.enter_context(open_archive(store, owner, make=True, in_memory=in_memory))
-        held = None if new else _find_settings(archive, id, branch)
-        resolved = _resolve(settings, choices, held)
+        found, held = (None, None) if new else _find_settings(archive, id, branch)
+        address = find_address(store, owner, found, held.model) if found and held else None
+        resolved = _resolve(settings, choices, held, address)
         provider, options = _connect(resolved, held)
         options = {name: value for name, value in options.items() if name not in without}
         providers = stack.enter_context(contextlib.ExitStack())
@@ -98,17 +101,20 @@ def open_session(
         stack.callback(session.close)
         session.system, session.is_default_model = resolved.system, resolved.is_default
         session.held, session.before, session.stack = resolved, held, stack
+        session.store = store
+        if resolved.base_url is not None and not in_memory:
+            remember_address(store, owner, session.id, provider.label, resolved.base_url)
         if held is None and model is None and not session.is_new:
             _mention_other_model(session)
         yield session
 
 
-def _resolve(settings: ServiceSettings, choices: Choices, held: Settings | None) -> Held:
-    """Return how a conversation is to be held, given how it was held in its last turn."""
+def _resolve(settings: ServiceSettings, choices: Choices, held: Settings | None, address: str | None = None) -> Held:
+    """Return how a conversation is to be held, given how it was held in its last turn, and at which address."""
     model, base_url, policy, system = choices
     if model is None and held is not None:
         if held.own_address and base_url is None:
-            base_url = _find_address(settings, held.model)
+            base_url = address or _find_address(settings, held.model)
         chosen = ModelSettings(held.model)
     else:
         chosen = find_model_settings(settings, model or settings.default_model)
@@ -158,7 +164,14 @@ def _connect(held: Held, before: Settings | None = None) -> tuple[Provider, Mapp
 
 def find_model_settings(settings: ServiceSettings, name: str) -> ModelSettings:
     """Return the model that a name means: one of the settings, or a model with or without its provider."""
-    return settings.models.get(name) or ModelSettings(complete_label(name))
+    if name in settings.models:
+        return settings.models[name]
+    try:
+        return ModelSettings(complete_label(name))
+    except InputError as problem:
+        own = suggest(name, settings.models)
+        text = f"There is no model or alias {name!r}.{own}" if own else str(problem)
+        raise InputError(f"{text} `longtalk models WORDS` finds models.") from None
 
 
 class ChatSession:
@@ -169,6 +182,8 @@ class ChatSession:
     """How the conversation was held in its last turn before this command; None if it is new or that is not stored."""
     arguments: Mapping[str, Any] = MappingProxyType({})
     """The options and tools of the command line, for each turn."""
+    store: str | None = None
+    """The store that the command line names; None if it is the usual one."""
     stack: contextlib.ExitStack
     """What is closed when the command ends."""
 
@@ -244,7 +259,8 @@ class ChatSession:
         info = find_conversation(self.archive, id)
         branch = choose_branch(self.archive, info, None)
         stored = _read_settings(self.archive, info, branch)
-        held = _resolve(load_settings(), Choices(), stored)
+        address = find_address(self.store, self.archive.owner, id, stored.model) if stored is not None else None
+        held = _resolve(load_settings(), Choices(), stored, address)
         connected = _connect(held, stored)
         if id != self.id:
             self.delete_if_failed()
@@ -348,13 +364,18 @@ class ChatSession:
         return is_free(head, owner, self.id)
 
 
-def _find_settings(archive: Archive, id: str | None, branch: str | None) -> Settings | None:  # noqa: A002
-    """Return how the conversation to continue was last held; None if it is new, or if that is not stored."""
+def _find_settings(
+    archive: Archive,
+    id: str | None,  # noqa: A002
+    branch: str | None,
+) -> tuple[str | None, Settings | None]:
+    """Return the conversation to continue, and how it was last held; None if it is new, or if that is not stored."""
     found = [each.id for each in archive.conversations(limit=1)] if id is None else [id]
     info = archive.store.info(archive.owner, found[0]) if found else None
     with contextlib.suppress(NotFound, InputError):
-        return None if info is None else _read_settings(archive, info, choose_branch(archive, info, branch))
-    return None
+        if info is not None:
+            return info.id, _read_settings(archive, info, choose_branch(archive, info, branch))
+    return None, None
 
 
 def _read_settings(archive: Archive, info: ConversationInfo, branch: str) -> Settings | None:

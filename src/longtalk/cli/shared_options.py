@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from longtalk.cli.completion import complete_branches
+from longtalk.cli.completion import complete_branches, complete_files
 
 HEADER_WANTED = "longtalk.header"
 """Where the context of a command says that the header is printed in a pipe, too."""
@@ -61,6 +61,7 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
         envvar="LONGTALK_STORE",
         show_envvar=True,
         metavar="PATH",
+        shell_complete=complete_files,
         help="A SQLite file, a folder of JSONL files (a path that ends in /), or an address: "
         "postgresql://user@host/database, redis://host. "
         "Default: a file in your data folder, such as ~/.local/share/longtalk/conversations.db.",

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from longtalk.archive.history import HistoryEntry, to_history
+from longtalk.archive.metrics import Metrics
 from longtalk.cli import files
-from longtalk.cli.answers import extract_code
+from longtalk.cli.answers import describe_usage, extract_code
 from longtalk.cli.earlier import format_options
 from longtalk.cli.output import escape, escape_line, format_time, print_json, print_note, print_text
 from longtalk.cli.store import choose_branch, find_or_latest, open_archive
@@ -56,8 +58,10 @@ def run(
     last: bool = False,
     extract: bool = False,
     limit: int | None = None,
+    usage: bool = False,
 ) -> None:
     """Print the entries of a conversation, or the last answer, the brief or the topics."""
+    turns: dict[str, Metrics] = {}
     if state is not None:
         transcript = files.decode_state(files.display_name(state), files.read_file(state))
         entries = to_history(transcript, transcript.turns)
@@ -70,9 +74,11 @@ def run(
             record = read_brief_record_at((each.record for each in head.records), head.size) if head else BriefRecord()
             entries = [] if brief else archive.history(summary.id, branch=branch)
             held = archive.settings(summary.id, branch=branch)
+            if usage:
+                turns = {each.turn: each for each in archive.metrics(summary.id, branch=branch)}
             if not last and not extract:
                 _print_branches(summary, branch)
-    entries = entries[-limit:] if limit else entries
+    first = max(0, len(entries) - limit) if limit else 0
     system = held.system if held is not None else None
     if last or extract:
         _print_last_answer(entries, extract=extract, as_json=as_json)
@@ -81,7 +87,7 @@ def run(
     elif topics:
         print_topics(entries, as_json=as_json)
     elif as_json:
-        for number, each in enumerate(entries):
+        for number, each in enumerate(entries[first:]):
             _print_entry(each, {"system": system} if number == 0 and system else {})
     else:
         if held is not None and held.options and not limit:
@@ -90,7 +96,7 @@ def run(
             print_text("system  (of the last turn)")
             _print_indented(system)
             print_text("")
-        print_history(entries)
+        print_history(entries, turns, first=first)
 
 
 def _print_entry(entry: HistoryEntry, more: Mapping[str, Any]) -> None:
@@ -121,13 +127,20 @@ def print_topics(entries: Sequence[HistoryEntry], *, as_json: bool) -> None:
         print_table(_TOPICS, ((format_time(each.at), str(each.count), " ".join(each.words)) for each in found))
 
 
-def print_history(entries: Sequence[HistoryEntry]) -> None:
-    """Print entries for people. Texts are indented, so that no text can pass for the heading of another entry."""
+def print_history(
+    entries: Sequence[HistoryEntry], turns: Mapping[str, Metrics] = MappingProxyType({}), *, first: int = 0
+) -> None:
+    """Print entries for people, from the position `first` on, and after each of the turns what it has used.
+
+    Texts are indented, so that no text can pass for the heading of another entry.
+    """
     called: dict[str, str] = {}
     for number, each in enumerate(entries):
         view = _read_view(each)
         called |= {call.id: call.name for call in view.calls}
-        print_text("\n" if number else "", end="")
+        if number < first:
+            continue
+        print_text("\n" if number > first else "", end="")
         ends = number + 1 == len(entries) or entries[number + 1].turn != each.turn
         marks = dict.fromkeys(filter(None, (each.mark, _ENDED.get(each.status, "") if ends else "")))
         who = _label(each, called.get(view.call_id, ""))
@@ -137,6 +150,8 @@ def print_history(entries: Sequence[HistoryEntry]) -> None:
         parts = [part for part in (_read_own_text(each), *_list_extras(each, view)) if part.strip()]
         for part in parts or [each.text]:
             _print_indented(part)
+        if ends and each.turn in turns:
+            print_text(f"  [{'; '.join(describe_usage(turns[each.turn].usage, turns[each.turn].cost)) or 'no usage'}]")
 
 
 def _print_indented(text: str) -> None:

@@ -66,7 +66,8 @@ def run(
         if not plot_file.endswith((".svg", ".png")):
             raise InputError(f"--plot writes SVG or PNG, so {plot_file!r} must end in .svg or .png.")
         refuse_existing(Path(plot_file), force=force)
-    conversation, branch = _load_conversation(store, owner, transcript, branch)
+    conversation, branch, stored = _load_conversation(store, owner, transcript, branch)
+    system = stored if system is None else system
     recorded = transcript_of(conversation, branch=branch)
     simulated = [SimulatedModel.from_label(model) for model in models or choose_models(recorded)]
     policies = policies or POLICIES
@@ -149,15 +150,16 @@ def _write_plot(path: Path, names: Sequence[str], results: Sequence[SimulatedRun
 
 def _load_conversation(
     store: str | None, owner: str, name: str | None, branch: str | None
-) -> tuple[ConversationExport, str | None]:
+) -> tuple[ConversationExport, str | None, str | None]:
     """Return the conversation in the file `name` or, if there is no such file, with the id `name` in the store.
 
-    If `name` is None, return the most recently changed conversation in the store. With it comes its branch.
+    If `name` is None, return the most recently changed conversation in the store. With it come its branch and
+    its system text, as far as they are known.
     """
     if name is not None and (name == "-" or (os.path.exists(name) and not os.path.isdir(name))):
         talks = read_conversations(name)
         if len(talks) == 1:
-            return talks[0], branch
+            return talks[0], branch, None
         raise InputError(
             f"{display_name(name)} contains {pluralize(len(talks), 'conversation')}, but only one can be simulated. "
             "Import the file with `longtalk import`, and pass the id of the conversation."
@@ -165,7 +167,9 @@ def _load_conversation(
     with open_archive(store, owner) as archive:
         try:
             summary = find_or_latest(archive, name)
-            return archive.talk(summary.id), choose_branch(archive, summary, branch)
+            branch = choose_branch(archive, summary, branch)
+            held = archive.settings(summary.id, branch=branch)
+            return archive.talk(summary.id), branch, held.system if held is not None else None
         except InputError as problem:
             raise InputError(f"{'' if name is None else 'File not found. '}{problem}") from None
 

@@ -81,7 +81,7 @@ def _format_turn(turn: Metrics) -> tuple[str, ...]:
     # Numbers that no provider has reported, and those of a request that is not stored, are unknown.
     reported = [f"{count:,}" if usage != Usage() else "-" for count in (usage.input, usage.cached, usage.output)]
     cost = "-" if turn.cost is None else format_dollars(turn.cost)
-    total = f"{turn.total:,}" if turn.total else "-"
+    total = f"{turn.request:,}" if turn.request else "-"
     return (format_time(turn.at), turn.model, f"{turn.calls:,}", total, *reported, cost)
 
 
@@ -91,11 +91,15 @@ def format_dollars(cost: float) -> str:
     return f"${cost:,.{places}f}"
 
 
-def _format_cost(stats: Stats) -> str:
+def format_cost(stats: Stats) -> str:
+    """Return the known cost, and of how many turns and summaries it is unknown."""
     if not stats.unpriced:
         return format_dollars(stats.cost or 0.0)
-    unknown = f"{pluralize(stats.unpriced, 'turn or summary', 'turns or summaries')} of unknown cost"
-    return f"{format_dollars(stats.cost)}, and {unknown}" if stats.cost is not None else unknown
+    # Each turn counts once, so what exceeds them is summaries.
+    what = pluralize(stats.unpriced, "turn") if stats.unpriced <= sum(stats.turns.values()) else f"{stats.unpriced:,}"
+    if stats.cost is None:
+        return f"unknown for {what}"
+    return f"{format_dollars(stats.cost)}, and unknown for {what}"
 
 
 def _format_totals(stats: Stats) -> list[tuple[str, str]]:
@@ -109,7 +113,7 @@ def _format_totals(stats: Stats) -> list[tuple[str, str]]:
         ("models", f"{len(stats.models):,}{_format_counts(stats.models)}"),
         ("tokens sent", f"{usage.input:,}, {usage.cached:,} of them cached" if is_known else "unknown"),
         ("tokens received", f"{usage.output:,}" if is_known else "unknown"),
-        ("cost", _format_cost(stats)),
+        ("cost", format_cost(stats)),
     ]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 from longtalk._sync.archive.archive import Archive
 from longtalk._util.suggest import suggest
@@ -74,6 +76,15 @@ def find_conversation(archive: Archive, id: str) -> ConversationInfo:  # noqa: A
             f"Conversation {id!r}{name_owner(archive)} not found.{hint} `longtalk list` shows all conversations."
         )
     return found
+
+
+def suggest_id(archive: Archive, id: str) -> str:  # noqa: A002
+    """Return " Did you mean …?" with a conversation whose id is close to a new one, and not just the next number."""
+    known = [each.id for each in archive.conversations(limit=_MOST_SUGGESTED)]
+    close = get_close_matches(id, known, n=1, cutoff=0.8)
+    if not close or re.sub(r"\d+", "", close[0]) == re.sub(r"\d+", "", id):
+        return ""
+    return f" Did you mean {close[0]!r}?"
 
 
 def find_or_latest(archive: Archive, id: str | None) -> ConversationInfo:  # noqa: A002

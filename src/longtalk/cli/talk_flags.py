@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from longtalk.cli.command_flags import commands as commands
-from longtalk.cli.completion import complete_ids
+from longtalk.cli.completion import complete_files, complete_ids, complete_models
 from longtalk.cli.shared_options import AS_JSON, BRANCH, OPTION, parse_policies, store_options
 
 _MODEL = click.option(
     "-m",
     "--model",
+    shell_complete=complete_models,
     help="The model: ollama:llama3.2, or claude-sonnet-5, short for anthropic:claude-sonnet-5. Default: as before "
     "in the conversation, or a small local model.",
 )
@@ -34,15 +35,31 @@ _TOOLS = click.option(
     "tools",
     multiple=True,
     metavar="FILE.py|CODE",
+    shell_complete=complete_files,
     help="Let the model call the functions of this file, or of this Python code.",
 )
 
 
 @commands.command()
 @click.argument("question", nargs=-1)
-@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Send the text of this file, too.")
 @click.option(
-    "-a", "--image", "--attachment", "images", multiple=True, metavar="FILE|URL", help="Send this image, too."
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="Send the text of this file, too.",
+)
+@click.option(
+    "-a",
+    "--image",
+    "--attachment",
+    "images",
+    multiple=True,
+    metavar="FILE|URL",
+    shell_complete=complete_files,
+    help="Send this image, too.",
 )
 @click.option("-c", "--continue", "goes_on", is_flag=True, help="Continue the most recently changed conversation.")
 @click.option(
@@ -64,6 +81,7 @@ _TOOLS = click.option(
     "--schema",
     "output",
     metavar="FILE|SCHEMA",
+    shell_complete=complete_files,
     help="Answer with JSON that matches a JSON Schema: a file, the schema itself, or fields: 'name, age int'.",
 )
 @click.option("-x", "--extract", is_flag=True, help="Print only the first code block of the answer.")
@@ -92,7 +110,7 @@ def ask(question: tuple[str, ...], policy: str | None, **options: Any) -> None:
         raise click.UsageError("--no-log stores nothing, so it can't be used with -c or --id.")
     if options["extract"] and (options["output"] is not None or options["as_json"]):
         raise click.UsageError("Use only one of --extract, --output and --json.")
-    run(question=" ".join(question), policy=parse_policies(policy)[0] if policy else None, **options)
+    run(words=question, policy=parse_policies(policy)[0] if policy else None, **options)
 
 
 @commands.command()

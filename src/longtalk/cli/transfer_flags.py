@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from longtalk.cli.command_flags import commands as commands
-from longtalk.cli.completion import complete_ids
+from longtalk.cli.completion import complete_files, complete_ids
 from longtalk.cli.shared_options import AS_JSON, BRANCH, OWNER, filter_options, owners_options, store_options
 
 
@@ -28,7 +28,13 @@ from longtalk.cli.shared_options import AS_JSON, BRANCH, OWNER, filter_options, 
     help="md for reading; json or jsonl for backup and import. Default: by the suffix of the output file, else md.",
 )
 @BRANCH
-@click.option("-o", "--output", metavar="FILE", help="The file to write. Default: standard output.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="The file to write. Default: standard output.",
+)
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @filter_options("conversations last changed")
 @store_options
@@ -56,11 +62,12 @@ def export(everything: bool, **options: Any) -> None:
 
 
 @commands.command(name="import")
-@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.argument("files", nargs=-1, required=True, metavar="FILE…", shell_complete=complete_files)
 @click.option("--id", metavar="ID", help="The conversation's id. Default: the id in the file, else the file's name.")
 @click.option(
     "--mapping",
     metavar="FILE",
+    shell_complete=complete_files,
     help="Import an app's own tables: a TOML or JSON file with `conversations` (table, id) and `messages` (table, "
     "conversation, role, content) says which tables and columns.",
 )
@@ -92,8 +99,8 @@ def import_(**options: Any) -> None:
 
 
 @commands.command()
-@click.argument("source", metavar="FROM")
-@click.argument("target", metavar="TO")
+@click.argument("source", metavar="FROM", shell_complete=complete_files)
+@click.argument("target", metavar="TO", shell_complete=complete_files)
 @click.argument("ids", nargs=-1, metavar="[ID…]")
 @click.option(
     "--since",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 
@@ -12,6 +13,16 @@ def keep_keys() -> Iterator[None]:
     """Keep keys as they are pressed for the next prompt, and don't show them meanwhile. Ctrl-C still works."""
     with _change(reads_lines=False):
         yield
+
+
+def read_typed() -> str:
+    """Return what was typed so far and not yet read. Keys must be kept as they are pressed meanwhile."""
+    import select
+
+    typed = b""
+    while select.select([sys.stdin], [], [], 0)[0] and (data := os.read(sys.stdin.fileno(), 4096)):
+        typed += data
+    return typed.decode("utf-8", "replace")
 
 
 @contextlib.contextmanager

@@ -279,15 +279,29 @@ def _complete_gemini_url(url: str) -> str:
     return url if re.search(r"/v\d+\w*$", url) else f"{url}/v1beta"
 
 
+def _split_name(name: str) -> list[str]:
+    return re.split(r"[-_/.:@ ]", name.lower())
+
+
 def list_known(words: str = "") -> list[Model]:
     """Return the known models of the built-in providers whose names contain all words.
 
-    Vendors come before the providers that resell their models, and names with little else before longer ones.
+    Vendors come before the providers that resell their models, names that have the words as parts of their own before
+    others, higher versions before lower ones, and names with little else before longer ones.
     """
     from longtalk.models import registry
 
-    known = [each for each in registry.models(words) if each.provider in PROVIDERS]
-    return sorted(known, key=lambda each: (list(PROVIDERS).index(each.provider), len(each.name)))
+    wanted = set(_split_name(words))
+    providers = list(PROVIDERS)
+
+    def rank(model: Model) -> tuple[int, bool, bool, list[float], int]:
+        name = re.sub(r"\d{4}-\d\d-\d\d", "", model.name)
+        # Longer numbers are sizes and dates.
+        version = [-float(each) for each in re.findall(r"(?<![\w.])\d{1,2}(?:\.\d{1,2})?(?![\w.])", name)]
+        others = not wanted <= set(_split_name(model.name))
+        return providers.index(model.provider), ":" in name, others, [*version, 0.0], len(model.name)
+
+    return sorted((each for each in registry.models(words) if each.provider in PROVIDERS), key=rank)
 
 
 def complete_label(name: str) -> str:
@@ -331,7 +345,7 @@ def _suggest_provider(provider: str) -> str:
     import difflib
 
     names = [*PROVIDERS, *_OFFERED.list_names()]
-    close = difflib.get_close_matches(provider, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(provider, names, n=1, cutoff=0.65)
     near = f"Did you mean {close[0]!r}? " if close else ""
     known = ", ".join(names)
     return f"{near}Known: {known}; for other OpenAI-compatible servers, use 'compatible:MODEL' with base_url=."

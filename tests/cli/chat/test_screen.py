@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from longtalk import Archive, Conversation
+from longtalk.cli.chat.screen import split_typed
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import cut_off, marks, streamed
@@ -247,10 +248,13 @@ def test_errors_are_shown_and_the_chat_goes_on(
     person.send(f"/export {talks}.md", "Written to")
     person.send(f"/export {talks}.md", "already exists")
     person.send("/undo", "The exchange is now on branch main-")
+    person.send("/cost", "No model has been called yet")
+    person.send("/branches main", "Now on branch main")
     assert person.leave() == 0
     assert "Two." in Path(f"{talks}.md").read_text()
     with SQLite(talks) as store:
-        assert [each.text for each in Archive(store).history("talk")][:2] == ["b", "Two."]
+        (kept,) = set(Archive(store).branches("talk")) - {"main"}
+        assert [each.text for each in Archive(store).history("talk", branch=kept)][:2] == ["b", "Two."]
 
 
 @pytest.mark.slow
@@ -262,3 +266,17 @@ def test_an_answer_can_do_nothing_to_a_terminal_that_renders_it(loopback: Loopba
     assert b"owned\x07" not in person.output
     assert b"\x1b[31m" not in person.output.replace(b"\x1b[31m\x1b[", b"")
     assert "\u202e" not in person.output.decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("/context\n/model x\n/exit\n", [("/context", True), ("/model x", True), ("/exit", True)]),
+        ("Hello!\r", [("Hello!", True)]),
+        ("Hel", [("Hel", False)]),
+        ("one\ntwo\n/exit\n", [("one\ntwo", False), ("/exit", True)]),
+        ("\x1b[A\x1bOB\n", []),
+    ],
+)
+def test_what_is_typed_before_the_prompt_is_split(typed: str, found: list[tuple[str, bool]]) -> None:
+    assert split_typed(typed) == found

@@ -32,7 +32,7 @@ from longtalk.cli.earlier import mention_settings, mention_tools
 from longtalk.cli.options import check_options, list_removed, parse_options
 from longtalk.cli.output import can_move_cursor, print_error, print_note
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
-from longtalk.cli.store import describe_location
+from longtalk.cli.store import describe_location, suggest_id
 from longtalk.errors import LongtalkError
 
 UNANSWERED = "(The last message has no complete answer. To ask for it again, type /again.)"
@@ -126,6 +126,8 @@ def _greet(chat: Chat, store: str | None, *, is_named: bool) -> None:
     verb = "Starting" if session.is_new else "Continuing"
     location = describe_location(store)
     print_note(f"{verb} conversation {describe_place(session)} in {location}. /help lists commands, /exit leaves.")
+    if session.is_new and is_named and (hint := suggest_id(session.archive, session.id)):
+        print_note(hint.strip())
     if not session.is_new and sys.stdin.isatty():
         show_last_exchange(chat)
     if session.is_new and is_named and " " in session.id.strip():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
@@ -12,14 +13,15 @@ from rich.text import Text
 
 from longtalk._sync.providers.local.provider import Local
 from longtalk._sync.turn.stream import Stream
-from longtalk.cli.answers import format_usage, get_refusal, print_stream
+from longtalk.cli.answers import describe_event, format_usage, get_refusal, print_stream
+from longtalk.cli.chat.commands import find_command
 from longtalk.cli.chat.plain import cut_lines
 from longtalk.cli.chat.prompt import Prompt
 from longtalk.cli.chat.rendering import AnswerView, join_lines, render_markdown
 from longtalk.cli.output import escape, print_note, print_text, shorten
 from longtalk.cli.session import ChatSession
-from longtalk.cli.tty import keep_keys
-from longtalk.events import Notice, Reasoning, ToolCall
+from longtalk.cli.tty import keep_keys, read_typed
+from longtalk.events import Notice, Reasoning, ToolCall, ToolResult
 from longtalk.events import Text as TextEvent
 from longtalk.reply import StoredReply
 
@@ -42,6 +44,7 @@ class FullScreen:
 
     def __init__(self, session: ChatSession) -> None:
         session.stack.enter_context(keep_keys())
+        self._typed = split_typed(read_typed())
         self._color = not os.environ.get("NO_COLOR")
         self._console = Console(highlight=False, no_color=not self._color)
         self._prompt = Prompt(session, color=self._color)
@@ -56,6 +59,11 @@ class FullScreen:
 
     def read(self, draft: str = "") -> str | None:
         while True:
+            if self._typed and not draft:
+                draft, is_complete = self._typed.pop(0)
+                if is_complete:
+                    print_text(f"> {draft}")
+                    return draft
             try:
                 text = self._prompt.read(draft)
             except EOFError:
@@ -83,10 +91,11 @@ class FullScreen:
                 if isinstance(event, TextEvent):
                     has_text = True
                     view.add(event.text)
-                elif isinstance(event, Notice):
-                    view.note(f"({event.text})")
-                elif isinstance(event, ToolCall):
-                    view.report_activity(f"calling {event.name}")
+                elif isinstance(event, Notice | ToolCall | ToolResult):
+                    if line := describe_event(event):
+                        view.note(line)
+                    if isinstance(event, ToolCall):
+                        view.report_activity(f"calling {event.name}")
                 elif isinstance(event, Reasoning):
                     view.report_activity("thinking")
             if not has_text:
@@ -106,6 +115,23 @@ class FullScreen:
         if len(lines) > room:
             console.print(Text("… /history shows all of it", "dim"))
         console.print(Segments(join_lines(lines[-room:])))
+
+
+def split_typed(text: str) -> list[tuple[str, bool]]:
+    """Return what was typed before the prompt: messages and commands, each with whether it is complete.
+
+    Each command is one of its own. Several other lines in a row may be a pasted message, so they are left to be sent.
+    """
+    found: list[tuple[str, bool]] = []
+    # Keys such as arrows mean nothing without a prompt.
+    text = re.sub(r"\x1b(\[[0-9;]*[A-Za-z~]|O.)?", "", text.replace("\r", "\n"))
+    for line in escape(text).splitlines(keepends=True):
+        follows = found and not find_command(line) and not find_command(found[-1][0])
+        if follows:
+            found[-1] = (f"{found[-1][0]}\n{line.rstrip()}", False)
+        elif line.strip():
+            found.append((line.rstrip(), line.endswith("\n")))
+    return found
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from longtalk.cli.profile import print_lines
 from longtalk.cli.search import describe_nothing, print_hits
 from longtalk.cli.session import ChatSession
 from longtalk.cli.show import print_history
+from longtalk.cli.stats import format_cost
 from longtalk.cli.tables import Column, print_table
 from longtalk.errors import InputError
 
@@ -77,11 +78,19 @@ def show_cost(session: ChatSession) -> None:
     known = [each.cost for each in metrics if each.cost is not None]
     usage = [each.usage for each in metrics]
     sent, cached = sum(each.input for each in usage), sum(each.cached for each in usage)
-    total = f"${sum(known):.4f}" if len(known) == len(metrics) else "cost unknown: no prices for this model"
+    why = "prices at an address of its own are not known" if session.held.base_url else "no prices for this model"
+    total = f"${sum(known):.4f}" if len(known) == len(metrics) else f"cost unknown: {why}"
+    whole = session.archive.stats(session.id)
     summary = (
-        f"{pluralize(len(metrics), 'turn')} in all: {sent:,} tokens sent, {cached:,} of them cached, "
-        f"{sum(each.output for each in usage):,} received, {total}"
+        f"{pluralize(len(metrics), 'turn')} {'on this branch' if whole.branches > 1 else 'in all'}: {sent:,} tokens "
+        f"sent, {cached:,} of them cached, {sum(each.output for each in usage):,} received, {total}"
     )
+    if whole.branches > 1:
+        spent = f", {format_cost(whole)}" if whole.cost is not None else ""
+        summary += (
+            f"\nWith all {whole.branches:,} branches: {pluralize(sum(whole.turns.values()), 'turn')}, "
+            f"{whole.usage.input:,} tokens sent, {whole.usage.output:,} received{spent}"
+        )
     print_text(wrap(summary, shutil.get_terminal_size().columns) if sys.stdout.isatty() else summary)
 
 
