@@ -44,7 +44,7 @@ def run(
     **choices: Any,
 ) -> None:
     """Ask the question, and print the answer. `choices` are those of `open_session`."""
-    _check_words(words, files, choices["store"], choices["owner"], goes_on=goes_on)
+    _check_words(words, files, choices["store"], choices["owner"], goes_on=goes_on and id is None)
     asked = parse_options(options)
     text, pictures = read_question(" ".join(words), files, images)
     if not text and not pictures:
