@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -42,6 +43,8 @@ MEMORY_GOAL, SMALL_ROUNDS_GOAL = 1.1, 1.05
 REST_SECONDS = 11.0
 """Longer than the service waits until it returns free memory."""
 _TICK = os.sysconf("SC_CLK_TCK")
+FAILURE = re.compile(rb'"type":"response\.failed".*"error":(\{[^}]*\})')
+"""Finds the error of a response that failed."""
 
 
 class Turn(NamedTuple):
@@ -50,6 +53,8 @@ class Turn(NamedTuple):
     response: str
     pieces: int
     delays: list[float]
+    failure: str
+    """What the response says went wrong, or nothing."""
 
 
 class Load(NamedTuple):
@@ -95,6 +100,7 @@ class _Client(asyncio.Protocol):
         self._body = body
         self._rest = b""
         self._response = b""
+        self._failure = b""
         self._stamps: list[float] = []
         self.ended: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
 
@@ -110,9 +116,12 @@ class _Client(asyncio.Protocol):
             self._stamps.append((at - int(stamp[1])) / 1e6)
         if not self._response and (place := self._rest.find(b'"id":"resp_')) >= 0:
             self._response = self._rest[place + 6 : self._rest.index(b'"', place + 6)]
+        if found := FAILURE.search(self._rest):
+            self._failure = found[1]
         if b"[DONE]" in self._rest:
             if not self.ended.done():
-                self.ended.set_result(Turn(self._response.decode(), len(self._stamps), self._stamps))
+                turn = Turn(self._response.decode(), len(self._stamps), self._stamps, self._failure.decode())
+                self.ended.set_result(turn)
             self._transport.close()
         # What is left can be the begin of an event.
         self._rest = self._rest[self._rest.rfind(b"\n") + 1 :]
@@ -160,7 +169,7 @@ class Bench:
         found, peak = asyncio.run(_ask_all(server, bodies, 4 * interval))
         turns = [turn for turn in found if isinstance(turn, Turn)]
         self.errors += [repr(each) for each in found if not isinstance(each, Turn)]
-        self.errors += [f"{turn.pieces} pieces of {pieces}" for turn in turns if turn.pieces != pieces]
+        self.errors += [f"{turn.pieces} pieces of {pieces} {turn.failure}" for turn in turns if turn.pieces != pieces]
         return Load(turns, server.read_cpu() - before, peak)
 
 
