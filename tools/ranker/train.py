@@ -1,8 +1,13 @@
 """Learn the weights of the ranker from generated conversations, and write them to `ranker.json`.
 
 `python -m tools.ranker.train` takes some minutes. It writes conversations with a seed, ranks their questions by the
-hand-set weights, computes the features of the best parts, and fits a logistic regression. A quarter of the
+hand-set weights, computes the features of the best parts, and fits logistic regressions. A quarter of the
 conversations is held out: chances are calibrated on them, and they show what is gained. Only NumPy is needed.
+
+What is not fitted is selected on the held-out conversations too: how much the weights are penalized, and how much
+length counts. The penalty spares the hand-set score, so the higher it is, the closer the model is to the hand-set
+weights. Generated conversations are not real ones; so among the models that find about as much as the best one, within
+one standard error, the closest to the hand-set weights is taken.
 """
 
 from __future__ import annotations
@@ -24,11 +29,13 @@ from tools.ranker.talks import Talk, generate_talks
 SEED, DIALOGUES, CHATS = 3, 70, 50
 HELD_OUT = 4  # one conversation in so many
 BUDGETS = (300, 1_000, 2_000, 4_000)
-BREVITY = 0.5
+PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
+BREVITIES = (0.0, 0.25, 0.5)
 RESULT = Path(__file__).parents[2] / "src/longtalk/memory/recall/ranker.json"
 _MIN_PARTS = 6
 _CLIP = 4  # standard deviations
-_PENALTY = 0.1  # for large weights
+_FITTED = 80  # best parts of each question that weights are fitted to
+_SPARED = "score"  # the feature with the hand-set score
 _LISTWISE = 0.5  # weight of the order within a question, relative to the chances
 _STEPS, _RATE = 250, 0.08
 
@@ -81,11 +88,15 @@ def make_example(index: RecallIndex, question: str, evidence: frozenset[int], na
     )
 
 
-def fit(examples: Sequence[Example], names: Sequence[str]) -> Model:
-    """Return the weights that make evidence likely, and more likely than the other parts for the same question."""
-    values = np.concatenate([each.features for each in examples])
-    labels = np.concatenate([each.labels for each in examples])
-    sizes = np.array([len(each.labels) for each in examples])
+def fit(examples: Sequence[Example], names: Sequence[str], penalty: float) -> Model:
+    """Return the weights that make evidence likely, and more likely than the other parts for the same question.
+
+    `penalty` is the price of large weights, except that of the hand-set score.
+    """
+    values = np.concatenate([each.features[:_FITTED] for each in examples])
+    labels = np.concatenate([each.labels[:_FITTED] for each in examples])
+    sizes = np.array([len(each.labels[:_FITTED]) for each in examples])
+    penalties = np.where(np.array(names) == _SPARED, 0.0, penalty)
     starts, questions = np.cumsum(sizes) - sizes, np.repeat(np.arange(len(sizes)), sizes)
     mean, deviation = values.mean(axis=0), values.std(axis=0) + 1e-6
     scaled = ((values - mean) / deviation).clip(-_CLIP, _CLIP)
@@ -101,7 +112,7 @@ def fit(examples: Sequence[Example], names: Sequence[str]) -> Model:
         powers /= np.add.reduceat(powers, starts)[questions]
         gradient += _LISTWISE * np.where(evidence > 0, powers - shares, 0.0)
         gradient /= len(sizes)
-        slopes = np.append(scaled.T @ gradient + _PENALTY * weights, gradient.sum())
+        slopes = np.append(scaled.T @ gradient + penalties * weights, gradient.sum())
         first, second = 0.9 * first + 0.1 * slopes, 0.99 * second + 0.01 * slopes**2
         rate = _RATE * (1 - step / _STEPS) + 0.001
         change = rate * first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.99**step)) + 1e-9)
@@ -116,7 +127,33 @@ def make_model(names: Sequence[str], weights: Array, bias: float, mean: Array, d
     features = {
         name: (float(f"{low:.5g}"), float(f"{high:.5g}"), float(f"{weight:.5g}")) for name, low, high, weight in rows
     }
-    return Model(round(float(bias - (weights * mean / deviation).sum()), 5), BREVITY, features)
+    return Model(round(float(bias - (weights * mean / deviation).sum()), 5), BREVITIES[0], features)
+
+
+def select(talks: Sequence[Sequence[Example]], models: Sequence[Model], names: Sequence[str]) -> Model:
+    """Return the last of these models, with one of `BREVITIES`, that finds about as much as the best of all.
+
+    `talks` has the examples of each conversation. A model finds about as much if it lacks at most one standard error of
+    the difference between the two.
+    """
+    made = [msgspec.structs.replace(model, brevity=brevity) for model in models for brevity in BREVITIES]
+    found = np.array([[np.mean(measure(talk, make_score(each, names))) for talk in talks] for each in made])
+    lost = found[int(np.argmax(found.mean(axis=1)))] - found
+    errors = lost.std(axis=1) / len(talks) ** 0.5
+    good = lost.mean(axis=1) <= errors
+    group = max(i // len(BREVITIES) for i in np.flatnonzero(good).tolist()) * len(BREVITIES)
+    means = np.where(good, found.mean(axis=1), 0.0)[group : group + len(BREVITIES)]
+    return made[group + int(np.argmax(means))]
+
+
+def make_score(model: Model, names: Sequence[str]) -> Callable[[Example], Array]:
+    """Return a function that scores the parts of an example as the ranker does."""
+
+    def score(each: Example) -> Array:
+        found: Array = compute(model, each, names) / (BASE_CHARS + each.sizes) ** model.brevity
+        return found
+
+    return score
 
 
 def calibrate(model: Model, examples: Sequence[Example], names: Sequence[str]) -> Model:
@@ -169,15 +206,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     path = parser.parse_args(arguments).output
     names, found = list_examples(generate_talks(SEED, DIALOGUES, CHATS))
     training = [each for i, examples in enumerate(found) if i % HELD_OUT for each in examples]
-    held_out = [each for examples in found[::HELD_OUT] for each in examples]
-    model = calibrate(fit(training, names), held_out, names)
-
-    def score(each: Example) -> Array:
-        return compute(model, each, names) / (BASE_CHARS + each.sizes) ** model.brevity
-
-    print(f"{len(training)} questions, {len(held_out)} held out. Recall in percent at {BUDGETS}:")
+    tested = [examples for examples in found[::HELD_OUT] if examples]
+    held_out = [each for examples in tested for each in examples]
+    models = {penalty: fit(training, names, penalty) for penalty in PENALTIES}
+    chosen = select(tested, list(models.values()), names)
+    penalty = next(penalty for penalty, each in models.items() if each.features == chosen.features)
+    model = calibrate(chosen, held_out, names)
+    print(f"{len(training)} questions, {len(held_out)} held out. Selected: penalty {penalty:g}, ", end="")
+    print(f"brevity {model.brevity:g}. Recall in percent at {BUDGETS}:")
     print("hand-set", measure(held_out, lambda each: each.scores))
-    print("learned ", measure(held_out, score))
+    print("learned ", measure(held_out, make_score(model, names)))
     path.write_bytes(msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
 
 
