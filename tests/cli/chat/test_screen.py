@@ -112,7 +112,7 @@ def test_at_any_width_no_line_is_lost_and_help_fits(loopback: Loopback, start: S
     seen = person.read_screen()
     assert [int(found) for found in re.findall(r"item number (\d+) of a long list", seen)] == list(range(1, 61))
     person.send("/help", "Ctrl-X Ctrl-E +write")
-    shown = person.read_screen().partition("/help\n")[2].partition("Ctrl-X")[0].splitlines()
+    shown = person.read_screen().partition("> /help\n")[2].partition("Ctrl-X")[0].splitlines()
     assert [line for line in shown if not line.startswith(("/", "Ctrl", "Alt", "Tab", "        "))] == []
     person.send("Again!", r"Done\.")
     assert person.leave() == 0

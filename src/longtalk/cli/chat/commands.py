@@ -272,7 +272,9 @@ _TABLE = (
     Command(
         "/profile", "", "show what all conversations know about you", lambda chat, _: views.show_profile(chat.session)
     ),
-    Command("/cost", "", "show tokens and cost, by turn and in all", lambda chat, _: views.show_cost(chat.session)),
+    Command(
+        "/cost", "", "show tokens and cost, by turn, and of all branches", lambda chat, _: views.show_cost(chat.session)
+    ),
     Command("/history", "", "show the conversation", lambda chat, _: views.show_history(chat.session)),
     Command(
         "/search", "WORDS", "search all conversations", lambda chat, words: views.search(chat.session.archive, words)
