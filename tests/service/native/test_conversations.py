@@ -113,6 +113,15 @@ def test_the_sample_is_imported_once_and_deleted_like_any_other(serve: Serve, ap
     assert call("GET", "/conversations")["conversations"] == []
 
 
+def test_a_sample_that_was_changed_stays_as_it_is(serve: Serve, api: MakeApi) -> None:
+    call = api(serve(m=AsyncScripted()))
+    (sample,) = call("POST", "/sample")["conversations"]
+    note = {"text": "The lesson is on Monday.", "source": "app"}
+    call("POST", f"/conversations/{sample['id']}/notes", 201, json=note)
+    (again,) = call("POST", "/sample")["conversations"]
+    assert (again["how"], again["entries"]) == ("here", sample["entries"] + 1)
+
+
 @pytest.mark.parametrize("title", ["", "  ", "\t\n"])
 def test_a_blank_title_is_none(serve: Serve, api: MakeApi, title: str) -> None:
     call = api(serve())

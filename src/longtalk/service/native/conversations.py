@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from longtalk._util import typed_json
 from longtalk._util.checks import check_id
-from longtalk._util.concurrency import call_store
+from longtalk._util.concurrency import call_store, run_in_thread
 from longtalk.archive.stats import Stats
 from longtalk.memory.profile.lines import make_private_record
 from longtalk.service.deletion import delete_conversation
@@ -23,7 +23,7 @@ from longtalk.service.native.routes import ApiCall, Nothing, Route
 from longtalk.stores.base import MAIN, Commit, ConversationInfo, DeletionReceipt, HeadMoved, PlacedRecord
 from longtalk.transcript.transcript import now
 from longtalk.transfer.load import ImportResult
-from longtalk.transfer.sample import load_sample
+from longtalk.transfer.sample import import_sample
 
 _MEDIA = {"md": "text/markdown", "json": "application/json", "jsonl": "application/x-ndjson"}
 Limit = Annotated[int, msgspec.Meta(ge=1, le=100)]
@@ -189,8 +189,12 @@ async def import_file(call: ApiCall[Import, bytes]) -> Response:
 
 
 async def add_sample(call: ApiCall[Nothing, Nothing]) -> Response:
-    """Import a sample conversation of some months, to look at what the service shows. It can be deleted like others."""
-    return json_response(await call.archive.import_conversations(load_sample()), 200)
+    """Import a sample conversation of some months, to look at what the service shows, if it is not there yet.
+
+    It can be changed and deleted like others.
+    """
+    done = await run_in_thread(lambda: import_sample(call.archive.store, call.archive.owner))
+    return json_response(done, 200)
 
 
 async def count(call: ApiCall[Nothing, Nothing]) -> Stats:
