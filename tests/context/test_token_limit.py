@@ -9,7 +9,7 @@ import pytest
 from longtalk import Brief, Chat, Conversation
 from longtalk._sync.archive.archive import Archive
 from longtalk.context.measure import Terms
-from longtalk.context.token_limit import find_compaction_point, find_token_limit
+from longtalk.context.token_limit import find_compaction_point, find_history_limit, find_token_limit
 from longtalk.errors import ContextOverflow
 from longtalk.memory.recall.config import Recall
 from longtalk.policies import (
@@ -158,3 +158,13 @@ def test_a_policy_shortens_a_request_above_the_point_that_it_names(
 ) -> None:
     """200 tokens are outside the history."""
     assert find_compaction_point(policy, window, 200) == point
+
+
+@pytest.mark.parametrize("outside", [0, 700])
+@pytest.mark.parametrize(
+    ("policy", "limit"), [(Memory(limit=1_500), 1_500), (TokenBudget(4_000), None), (KeepAll(), None)]
+)
+def test_a_limit_of_the_history_alone_stays_where_a_request_has_more_besides(
+    policy: Any, limit: int | None, outside: int
+) -> None:
+    assert find_history_limit(policy, 8_192, outside) == limit

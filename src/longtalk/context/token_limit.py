@@ -30,6 +30,16 @@ def find_compaction_point(policy: Policy, window: int | None, outside: int) -> i
     return bisect_left(range(_MOST), True, key=is_exceeded) - 1 if is_exceeded(_MOST) else None
 
 
+def find_history_limit(policy: Policy, window: int | None, outside: int) -> int | None:
+    """Return the tokens of history alone above which a policy shortens a request; None if other tokens count too.
+
+    `outside` is the number of tokens that are not history.
+    """
+    outside = max(1, outside)
+    alone, whole = (find_compaction_point(policy, window, each) for each in (0, outside))
+    return alone if alone is not None and whole == alone + outside else None
+
+
 class _Total(msgspec.Struct):
     """The size of a request of which only the number of tokens counts."""
 

@@ -8,7 +8,7 @@ import msgspec
 
 from longtalk.archive.metrics import Metrics, estimate_metrics
 from longtalk.context.measure import find_answer_room
-from longtalk.context.token_limit import find_compaction_point
+from longtalk.context.token_limit import find_compaction_point, find_history_limit
 from longtalk.models import registry
 from longtalk.policies.notation import format_policy
 from longtalk.service.native.conversations import find_info
@@ -30,6 +30,8 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens that the model accepts, with its answer; null if unknown."""
     limit: int | None
     """The number of tokens above which the policy shortens a request, whatever it costs; null for none."""
+    history_limit: int | None
+    """The part of `limit` that is for the history, where the policy counts the history alone; null if it does not."""
     cost: float | None
     """US dollars for these tokens if the provider has none of them in its cache; null if unknown."""
 
@@ -45,7 +47,12 @@ async def estimate(call: ApiCall[Nothing, StartTurn]) -> Estimate:
     """Estimate the first request that a turn would send. Nothing is sent or stored."""
     manifest, metrics, _ = await _prepare(call)
     return Estimate(
-        model=metrics.model, tokens=metrics.total, window=manifest.window, limit=manifest.limit, cost=metrics.cost
+        model=metrics.model,
+        tokens=metrics.total,
+        window=manifest.window,
+        limit=manifest.limit,
+        history_limit=manifest.history_limit,
+        cost=metrics.cost,
     )
 
 
@@ -80,6 +87,7 @@ async def _prepare(call: ApiCall[Nothing, StartTurn]) -> tuple[ManifestObject, M
     metrics = estimate_metrics(context, label, prices)
     message = sum(count_message(each, counter_for(label)) for each in order.messages)
     answer = answer_token_limit({**model.options, **order.options})
+    outside = max(0, metrics.total - metrics.history - metrics.summary + message)
     manifest = ManifestObject(
         turn="",
         branch=given.branch,
@@ -88,9 +96,8 @@ async def _prepare(call: ApiCall[Nothing, StartTurn]) -> tuple[ManifestObject, M
         message=message,
         window=window,
         reserved=None if window is None else find_answer_room(window, answer),
-        limit=find_compaction_point(
-            model.policy, window, max(0, metrics.total - metrics.history - metrics.summary + message)
-        ),
+        limit=find_compaction_point(model.policy, window, outside),
+        history_limit=find_history_limit(model.policy, window, outside),
         policy=format_policy(model.policy),
         rules=[str(each.over) for each in model.policy.compactors],
         system=model.system if given.system is None else given.system,

@@ -15,7 +15,7 @@ from longtalk.archive.recalled import RecalledEntry
 from longtalk.branches.rebuild import SentRequest
 from longtalk.context.costs import CostReceipt
 from longtalk.context.measure import find_answer_room
-from longtalk.context.token_limit import find_compaction_point
+from longtalk.context.token_limit import find_compaction_point, find_history_limit
 from longtalk.memory.recall.topics import Topic
 from longtalk.policies.notation import format_policy
 from longtalk.service.native.conversations import find_info
@@ -65,6 +65,8 @@ class ManifestObject(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of the window that are kept free for the answer; null if the window is unknown."""
     limit: int | None
     """The number of tokens above which the turn's policy shortens a request, whatever it costs; null for none."""
+    history_limit: int | None
+    """The part of `limit` that is for the history, where the policy counts the history alone; null if it does not."""
     policy: str
     """The policy of the turn; empty if it is not stored."""
     rules: list[str]
@@ -193,6 +195,7 @@ async def read_manifest(call: ApiCall[BranchQuery, Nothing]) -> ManifestObject:
         window=window,
         reserved=None if window is None else find_answer_room(window, answer),
         limit=None if policy is None else find_compaction_point(policy, window, outside),
+        history_limit=None if policy is None else find_history_limit(policy, window, outside),
         policy="" if settings is None else format_policy(policy) if policy else settings.policy_text,
         rules=[] if policy is None else [str(each.over) for each in policy.compactors],
         system=clean(settings.system or "") if settings else "",
