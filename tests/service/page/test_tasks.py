@@ -428,8 +428,8 @@ def test_the_overview_says_in_plain_words_why_recall_was_cut(serve: Serve, visit
     one.page.get_by_label("Message", exact=True).fill("When is my aunt's birthday?")
     one.page.get_by_role("link", name="tokens in the next request").click()
     panel = one.page.get_by_role("tabpanel")
-    expect(panel).to_contain_text("likely to need them, so they may take 400 tokens. Only ")
-    expect(panel).to_contain_text("because quotes have already cost the share of this conversation")
+    expect(panel).to_contain_text("so quotes may take up to 400 tokens. Quotes have cost much ")
+    expect(panel).to_contain_text("tokens are for them now")
     expect(panel).to_contain_text("Brief: the lines in Memory, in place of older messages")
 
 

@@ -18,7 +18,7 @@ export function ask({ title, text = "", field = null, value = "", action, danger
 export function notify(text, { isProblem = false, action = "", onAction } = {}) {
   clearTimeout(ending);
   store.set({ notice: { text, isProblem, action, onAction } });
-  ending = setTimeout(() => store.set({ notice: null }), isProblem ? 20000 : action ? 10000 : 5000);
+  ending = setTimeout(() => store.set({ notice: null }), isProblem ? 20000 : action ? 20000 : 5000);
 }
 
 export const report = (error) => notify(error.message, { isProblem: true });

@@ -9,6 +9,8 @@ export function dollars(value) {
   const digits = size === 0 || size >= 1 ? 2 : size >= 0.01 ? 4 : Math.min(8, 1 - Math.floor(Math.log10(size)));
   return (value < 0 ? "−$" : "$") + size.toFixed(digits);
 }
+// Return how many tokens of a request are history, where its policy counts the history alone.
+export const countHistory = (total, { limit, history_limit: own }) => Math.max(0, total - (limit - own));
 // Say in the page's own words why something was sent, left out or replaced; other reasons come in words already.
 export const nameReason = (reason) => strings["reason_" + reason] ?? reason;
 // Return the words of a text, in lower case.

@@ -10,9 +10,7 @@ import { paletteKey } from "./palette/commands.js";
 import { restoreTheme, switchTheme } from "./theme.js";
 import { Chat } from "./chat/chat.js";
 import { NextRequest } from "./chat/gauge.js";
-import { Memory } from "./memory/memory.js";
-import { Money } from "./money/money.js";
-import { Licences } from "./licences/licences.js";
+import { Page } from "./views.js";
 import { ProviderKeys, Settings, loadProviders } from "./settings/settings.js";
 
 async function start() {
@@ -45,8 +43,7 @@ function Conversation({ id, view, entry, on, position }) {
   const shown = tabs.some(([, name]) => name === view) ? view : "";
   return html`<div class="views" role="navigation" aria-label=${t("views")}>${tabs.map(([label, name, short]) => html`<a
       href=${"#/c/" + encodeURIComponent(id) + (name && "/" + name)} aria-current=${name === shown ? "page" : null}>${short ? html`<span class="long">${t(label)}</span><span class="short">${t(short)}</span>` : t(label)}</a>`)}</div>
-    ${shown === "memory" ? html`<${Memory} conversation=${id} branch=${branch} /><${NextRequest} conversation=${id} branch=${branch} />`
-      : shown === "money" ? html`<${Money} conversation=${id} branch=${branch} /><${NextRequest} conversation=${id} branch=${branch} />`
+    ${shown === "memory" || shown === "money" ? html`<${Page} key=${shown} name=${shown} conversation=${id} branch=${branch} adds=${entry === "add" ? on || "" : null} /><${NextRequest} conversation=${id} branch=${branch} />`
       : html`<${Chat} id=${id} view=${view} tab=${view === "inspector" ? entry : null} at=${view === "inspector" ? null : entry} on=${on} position=${position} key=${id} />`}`;
 }
 
@@ -103,9 +100,9 @@ function Shell() {
       <button class="burger" aria-label=${t("menu")} aria-expanded=${open} onClick=${() => setOpen(!open)}>${open ? "×" : "☰"}</button>
       ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${start}>${t("retry")}</button></p>`}
       ${route.kind === "c" ? html`<${Conversation} ...${route} />`
-        : route.kind === "money" ? html`<${Money} conversation=${null} />`
+        : route.kind === "money" ? html`<${Page} key="money" name="money" conversation=${null} />`
         : route.kind === "settings" ? html`<${Settings} onSession=${start} />`
-        : route.kind === "licences" ? html`<${Licences} />`
+        : route.kind === "licences" ? html`<${Page} key="licences" name="licences" />`
         : html`<div class="center"><h1 class="hello">${t("empty")}</h1><p class="quiet">${t("whatItIs")}${health ? " " + t(health.default_model === "local" ? "answersLocal" : "answersFrom", { model: health.default_model }) : ""}</p><button class="primary" onClick=${() => begin().catch(report)}>${t("newChat")}</button>
           <p class="quiet">${t("sampleHelp")}</p><button onClick=${() => openSample().catch(report)}>${t("openSample")}</button>
           ${health?.is_single_user && html`<details class="fold own-key"><summary>${t("useProvider")}</summary><${ProviderKeys} /></details>`}

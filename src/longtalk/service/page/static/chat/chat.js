@@ -7,7 +7,7 @@ import { findVersions } from "../branches/tree.js";
 import { day } from "../format.js";
 import { Entry } from "./entry.js";
 import { nameOf } from "../list/list.js";
-import { keepChoice, readChoice, toRequest } from "../money/policies.js";
+import { choosePolicy, keepChoice, readChoice, toRequest } from "../money/policies.js";
 import { PolicyPicker } from "./policy.js";
 import { Gauge } from "./gauge.js";
 import { Live, Spoken } from "./live.js";
@@ -86,11 +86,14 @@ function usePanel(view) {
   return open.current;
 }
 
+const turnOf = (entry) => entry.slice(0, entry.lastIndexOf("-"));
+
 function Conversation({ talk, view, tab, at, on, position }) {
   const state = useStore(talk.store);
   const panel = usePanel(view);
   const { entries, live, problem, branches, branch, size, pinned, excluded, costs, compactions } = state;
   const { goal, isAwaited } = useGoal(talk, { at, on, position }, state);
+  const out = useMemo(() => new Set(excluded.map(turnOf)), [excluded]); // exchanges are left out whole
   const versions = useMemo(() => findVersions(branches, branch), [branches, branch]);
   const cutOff = ["interrupted", "failed"].includes(branches.find((each) => each.name === branch)?.status);
   const shown = live?.turn ? entries.filter((each) => each.turn !== live.turn || each.role === "user") : entries;
@@ -99,7 +102,7 @@ function Conversation({ talk, view, tab, at, on, position }) {
   return html`
     ${entries.length > 0 && html`<h1 class="sr">${nameOf(state.info)}</h1>`}
     <${Scroller} talk=${talk} talkState=${state} goal=${goal} isAwaited=${isAwaited}
-      before=${!entries.length && !live && state.info && html`<h1 class="hello">${t("empty")}</h1>`}
+      before=${!entries.length && !live && state.info && html`<h1 class="hello">${t("empty")}</h1><${MemoryTip} talk=${talk} settings=${state.settings} gauge=${state.gauge} />`}
       after=${html`
         ${waits && html`<article class="entry user" aria-label=${t("you")}><div class="plain">${live.message}</div></article>`}
         ${live && html`<${Live} talk=${talk} />`}
@@ -108,12 +111,19 @@ function Conversation({ talk, view, tab, at, on, position }) {
           ${problem.returned ? ` ${t("messageBack")}` : problem.order && html` <button onClick=${() => talk.retry()}>${t("retry")}</button>`}</p>`}
         ${!problem && !live && cutOff && html`<p class="quiet">${t("cutOff")} <button onClick=${() => talk.retry()}>${t("goOn")}</button></p>`}`}>
       ${shown.map((entry, i) => html`<${Entry} key=${entry.id} entry=${entry} beginsDay=${!i || day(entry.at) !== day(shown[i - 1].at)} talk=${talk} branch=${branch} versions=${versions.get(entry.position)} compaction=${compactions.get(entry.position)}
-        pinned=${pinned.includes(entry.id)} excluded=${excluded.includes(entry.id)} cost=${entry.role === "assistant" && !entry.calls.length ? costs[entry.turn] : undefined}
+        pinned=${pinned.includes(entry.id)} excluded=${excluded.includes(entry.id)} out=${out.has(turnOf(entry.id))} cost=${entry.role === "assistant" && !entry.calls.length ? costs[entry.turn] : undefined}
         found=${entry.id === at} inspected=${panel === "inspector" && entry.turn === (state.inspected || last)} busy=${!!live} place=${entry.position + 1} count=${size} />`)}
     <//>
     <${Spoken} talk=${talk} />
     <${Composer} talk=${talk} state=${state} />
     ${panel && html`<${Panel} key=${panel} name=${panel} talk=${talk} state=${state} tab=${tab} />`}`;
+}
+
+// What is worth knowing before the first message: that a chat which sends everything is not made for months.
+function MemoryTip({ talk, settings, gauge }) {
+  const { models, chosen } = useStore(app);
+  const policy = readChoice(talk.id).policy || settings.policy || models.find((each) => each.label === gauge?.model)?.policy;
+  return policy === "KeepAll()" ? html`<p class="quiet tip">${t("memoryTip")} <button onClick=${() => { choosePolicy(talk.id, "Memory()"); document.getElementById("message").focus(); }}>${t("useMemory")}</button></p>` : "";
 }
 
 // A provider may have hundreds of models, so they are drawn once.

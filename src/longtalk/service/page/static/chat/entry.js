@@ -1,8 +1,9 @@
 // One entry of a conversation, with what can be done with it.
-import { html, memo, useEffect, useState } from "../ui.js";
+import { html, memo, useEffect, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { clock, count as formatCount, dollars, longDay, nameReason, time } from "../format.js";
+import { notify } from "../dialogs.js";
 import { renderBlocks } from "../markdown.js";
 
 export function Markdown({ text }) {
@@ -59,21 +60,24 @@ function Compacted({ compaction: { summary, tokens, reason }, talk }) {
 }
 
 // All that is drawn of an entry is a property of its own, so that a turn elsewhere draws no other entry again.
-export const Entry = memo(function Entry({ entry, talk, versions, compaction, branch, pinned, excluded, cost, busy, found, inspected, place, count, beginsDay }) {
+export const Entry = memo(function Entry({ entry, talk, versions, compaction, branch, pinned, excluded, out, cost, busy, found, inspected, place, count, beginsDay }) {
   const [draft, setDraft] = useState(null);
+  const box = useRef(null);
+  useEffect(() => box.current?.focus(), [draft === null]);
   const { role, usage } = entry;
   const isNote = role !== "user" && role !== "assistant" && role !== "tool" || entry.mark === "note" || entry.mark === "event";
   const name = isNote ? t("noteRole") : role === "user" ? t("you") : t("answer");
   const fork = async () => {
     const made = await api.post(talk.path + "/branches", { source: branch, at: entry.turn });
-    talk.open(made.name);
+    await talk.open(made.name);
+    notify(t("forked"), { action: t("undo"), onAction: () => talk.open(branch) });
   };
   const save = (event) => {
     event.preventDefault();
     setDraft(null);
     talk.send({ message: draft, edits: entry.id }, draft);
   };
-  return html`<article id=${"entry-" + entry.id} class=${`entry ${isNote ? "note" : role} ${excluded ? "out" : ""} ${found ? "found" : ""} ${inspected ? "inspected" : ""}`} aria-label=${name}
+  return html`<article id=${"entry-" + entry.id} class=${`entry ${isNote ? "note" : role} ${out ? "out" : ""} ${found ? "found" : ""} ${inspected ? "inspected" : ""}`} aria-label=${name}
     tabindex="-1" aria-posinset=${place} aria-setsize=${count}>
     ${beginsDay && html`<p class="day">${longDay(entry.at)}</p>`}
     ${compaction && html`<${Compacted} compaction=${compaction} talk=${talk} />`}
@@ -81,14 +85,14 @@ export const Entry = memo(function Entry({ entry, talk, versions, compaction, br
     <${Folded} ...${entry} />
     ${findImages(entry.native).map((url) => html`<img class="picture" src=${url} alt="" />`)}
     ${draft !== null
-      ? html`<form onSubmit=${save}><textarea aria-label=${t("edit")} value=${draft} onInput=${(e) => setDraft(e.target.value)} rows="4" />
-          <button class="primary">${t("save")}</button> <button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></form>`
+      ? html`<form onSubmit=${save}><textarea ref=${box} aria-label=${t("edit")} value=${draft} onInput=${(e) => setDraft(e.target.value)} rows="4" />
+          <span class="row"><button class="primary">${t("saveAndSend")}</button> <button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></span><small>${t("editHelp")}</small></form>`
       : role === "assistant" ? html`<${Markdown} text=${entry.text} />`
       : role === "tool" ? null : html`<div class="plain">${entry.text}</div>`}
     <footer>
       ${versions && html`<${Versions} names=${versions} current=${branch} onOpen=${(name) => talk.open(name)} />`}
       ${usage && html`<small>${t(cost === undefined ? "usage" : cost === null ? "usageUnpriced" : "usageCost", { input: formatCount(usage.input), output: formatCount(usage.output), cost: dollars(cost) })}</small>`}
-      ${pinned && html`<small>${t("pinned")}</small>`}${excluded && html`<small>${t("excluded")}</small>`}
+      ${pinned && html`<small>${t("pinned")}</small>`}${out && html`<small>${t(excluded ? "excluded" : "oldOutToo")}</small>`}
       <small class="clock" title=${time(entry.at)}>${clock(entry.at)}</small>
       <span class="actions">
         ${entry.text && html`<button onClick=${() => navigator.clipboard?.writeText(entry.text)}>${t("copy")}</button>`}
@@ -97,7 +101,7 @@ export const Entry = memo(function Entry({ entry, talk, versions, compaction, br
           <button disabled=${busy} aria-label=${t("fork")} title=${t("fork")} onClick=${fork}>${t("forkShort")}</button>`}
         ${role === "assistant" && html`<a href=${`#/c/${encodeURIComponent(talk.id)}/inspector`} title=${t("inspector")} onClick=${() => talk.inspect(entry.turn)}>${t("inspectorTab")}</a>`}
         <button disabled=${busy} title=${pinned ? null : t("pinHelp")} onClick=${() => talk.mark("pins", entry.id, !pinned)}>${t(pinned ? "unpin" : "pin")}</button>
-        <button disabled=${busy} aria-label=${t(excluded ? "include" : "exclude")} title=${t(excluded ? "include" : "exclude")} onClick=${() => talk.mark("exclusions", entry.id, !excluded)}>${t(excluded ? "includeShort" : "excludeShort")}</button>
+        <button disabled=${busy} aria-label=${t(out ? "include" : "exclude")} title=${t(out ? "include" : "exclude")} onClick=${() => talk.mark("exclusions", entry.id, !out)}>${t(out ? "includeShort" : "excludeShort")}</button>
       </span>
     </footer>
   </article>`;

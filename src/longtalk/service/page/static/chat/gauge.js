@@ -2,14 +2,18 @@
 import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
-import { count, dollars } from "../format.js";
+import { count, countHistory, dollars } from "../format.js";
 import { readChoice, toRequest } from "../money/policies.js";
 import { onOthers } from "./talk.js";
 
 export function Gauge({ id, gauge, onOpen = () => sessionStorage.setItem("turn:" + id, "next") }) {
-  const room = gauge?.limit ?? gauge?.window;
-  const used = room ? Math.min(100, (100 * gauge.tokens) / room) : 0;
-  const label = gauge && t("gauge", { tokens: count(gauge.tokens), window: room ? t(gauge.limit === null ? "ofWindow" : "ofPolicy", { window: count(room) }) : "" })
+  // Where the policy counts the history alone, its limit does not move with what else a request has.
+  const ofHistory = gauge?.history_limit ?? null;
+  const room = ofHistory ?? gauge?.limit ?? gauge?.window;
+  const filled = gauge && (ofHistory === null ? gauge.tokens : countHistory(gauge.tokens, gauge));
+  const used = room ? Math.min(100, (100 * filled) / room) : 0;
+  const kind = ofHistory !== null ? "ofHistory" : gauge?.limit === null ? "ofWindow" : "ofPolicy";
+  const label = gauge && t("gauge", { tokens: count(gauge.tokens), window: room ? t(kind, { history: count(filled), window: count(room) }) : "" })
     + t(gauge.cost === null ? "nextCostUnknown" : gauge.cost === 0 ? "nextFree" : "nextCost", { cost: dollars(gauge.cost), model: gauge.model });
   return html`<a href=${`#/c/${encodeURIComponent(id)}/inspector`} onClick=${onOpen} title=${label || t("seeNext")}>
     <progress max="100" value=${used} aria-hidden="true" /><span>${label || t("seeNext")}</span></a>`;

@@ -19,7 +19,7 @@ export function PolicyPicker({ conversation, current, chosen, onChoose }) {
   };
   const onCode = (event) => { if (event.key === "Enter") { event.preventDefault(); choose(code); } };
   const row = (each) => html`<li key=${each}><button type="button" aria-pressed=${each === policy} title=${each} onClick=${() => choose(each)}>
-    <span><b>${namePolicy(each)}</b>${each === current ? html` <small class="chip">${t("yours")}</small>` : common.includes(each) ? "" : html` <small class="chip">${t("earlier")}</small>`}
+    <span><b>${namePolicy(each)}</b>${each === current ? html` <small class="chip">${t("yours")}</small>` : common.includes(each) ? "" : html` <small class="chip">${t("earlier")}</small>`}${each === "Memory()" && current === "KeepAll()" ? html` <small class="chip">${t("recommendedLong")}</small>` : ""}
     ${isAmbiguous(each, listed) && html` <code>${each}</code>`}</span><small>${describe(each)}</small></button></li>`;
   return html`<div class="pick" onKeyDown=${onKey} onFocusOut=${(e) => { if (e.relatedTarget && !e.currentTarget.contains(e.relatedTarget)) setOpen(false); }}>
     <button type="button" ref=${button} class="choose" aria-haspopup="dialog" aria-expanded=${open} title=${policy || t("policyField")} onClick=${toggle}><span class="word">${t("policy")} </span><span>${policy ? namePolicy(policy) : ""}</span><i aria-hidden="true">▾</i></button>

@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
-import { count, cut, dollars, nameReason, nameRecall, time } from "../format.js";
+import { count, countHistory, cut, dollars, nameReason, nameRecall, time } from "../format.js";
 import { namePolicy } from "../money/policies.js";
 import { Find } from "./find.js";
 import { Loaded, Runs } from "./runs.js";
@@ -92,9 +92,10 @@ function Scale({ value, most, children }) {
 function Context({ conversation, path, branch, turn, next, values, lastTools, words, setWords, onChange }) {
   const read = () => (next ? next().then((found) => found.manifest) : api.get(`${path}/turns/${turn}/manifest`, { branch }));
   return html`<${Loaded} values=${values} read=${read} draw=${(manifest) => {
-    const { metrics, runs, window, limit, policy, rules, system, tools } = manifest;
+    const { metrics, runs, window, limit, history_limit: ofHistory, policy, rules, system, tools } = manifest;
     if (!metrics) return html`<p class="quiet">${t("nothingSent")}</p>`;
     if (!next && metrics.status === "running" && !runs.length) return html`<p class="quiet" role="status">${t("stillRuns")}</p>`;
+    const history = countHistory(metrics.total, manifest);
     const parts = findParts(manifest);
     const { usage } = metrics;
     const sent = parts.filter(([name]) => name !== "free" && name !== "reserved");
@@ -104,14 +105,15 @@ function Context({ conversation, path, branch, turn, next, values, lastTools, wo
         ${usage.input ? " " + t("reported", { input: count(usage.input), cached: count(usage.cached), output: count(usage.output) }) + (metrics.calls > 1 ? " " + t("inRequests", { calls: metrics.calls }) : "") : ""}
         ${" " + (metrics.cost === null ? t("costUnknown") : t(next ? (metrics.cost ? "nextCosts" : "nextIsFree") : "costs", { cost: dollars(metrics.cost) }))}</p>
       <div class="parts" aria-hidden="true">${sent.map(([name, tokens]) => html`<span class=${"part " + name} style=${{ flexGrow: tokens }} />`)}</div>
-      ${limit !== null && html`<${Scale} value=${metrics.total} most=${limit}>${t("ofLimit", { total: count(metrics.total), limit: count(limit) })}<//>`}
+      ${ofHistory !== null ? html`<${Scale} value=${history} most=${ofHistory}>${t("ofHistoryLimit", { history: count(history), limit: count(ofHistory) })}<//>`
+        : limit !== null && html`<${Scale} value=${metrics.total} most=${limit}>${t("ofLimit", { total: count(metrics.total), limit: count(limit) })}<//>`}
       ${window && html`<${Scale} value=${metrics.total} most=${window}>${t("ofTheWindow", { total: count(metrics.total), window: count(window) })}<//>`}
       <table class="legend"><tbody>${parts.map(([name, tokens]) => html`<tr key=${name}><th scope="row"><span class=${"part " + name} /> ${t("part_" + name)}</th><td>${count(tokens)}</td></tr>`)}</tbody></table>
       <details class="fold"><summary>${t("instructions")}</summary>${system ? html`<pre>${system}</pre>` : html`<p class="quiet">${t("noInstructions")}</p>`}
         ${tools.length > 0 && html`<p class="quiet">${t("toolsOffered", { names: tools.join(", ") })}</p>`}</details>
       ${next && lastTools.length > 0 && html`<p class="quiet">${t("toolsNotOffered", { names: lastTools.join(", ") })}</p>`}
       ${policy && html`<p class="quiet" title=${policy}>${t(rules.length ? "policyRules" : "policyOnly", { policy: namePolicy(policy), rules: rules.map(nameReason).join("; ") })}</p>`}
-      ${metrics.recall_why && html`<p class="quiet">${nameRecall(metrics.recall_why)}</p>`}
+      ${metrics.recall_why && (!next || localStorage.getItem("draft:" + conversation)) && html`<p class="quiet">${nameRecall(metrics.recall_why)}</p>`}
       <h3>${t("everyEntry")}</h3>
       <${Runs} runs=${runs} conversation=${conversation} path=${path} branch=${branch} />`;
   }} />`;

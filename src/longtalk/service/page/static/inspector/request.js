@@ -32,15 +32,16 @@ export function Request({ path, branch, turn, turns, next, values }) {
   const read = async () => {
     const load = (id) => api.get(`${path}/turns/${encodeURIComponent(id)}/requests`, { branch });
     const [{ requests }, before] = await Promise.all([next ? next() : load(turn), at > 0 ? load(turns[at - 1].turn) : { requests: [] }]);
-    return { requests, before: before.requests.filter((each) => each.body).pop()?.body || "" };
+    return { requests, before: before.requests.filter((each) => each.body).pop() };
   };
   return html`<${Loaded} values=${[...values, at]} read=${read} draw=${({ requests, before }) => requests.length
-    ? requests.map((each, i) => html`<${One} key=${i} request=${each} isNext=${!!next} before=${i ? requests[i - 1].body || "" : before} />`)
+    ? requests.map((each, i) => html`<${One} key=${i} request=${each} isNext=${!!next} before=${i ? requests[i - 1] : before} />`)
     : html`<p class="quiet">${t("nothingSent")}</p>`} />`;
 }
 
 // Each message of a request begins a line. No character is added.
-const cutLines = (text) => text.split(/(?=\{"(?:role|type)":)/).map((line) => html`<span class="line-of">${line}</span>`);
+const starts = /(?=\{"(?:role|type)":)/;
+const cutLines = (text) => text.split(starts).map((line) => html`<span class="line-of">${line}</span>`);
 
 function One({ request, before, isNext }) {
   const { body, usage, model, problem } = request;
@@ -50,13 +51,16 @@ function One({ request, before, isNext }) {
     if (mark) box.current.scrollTop = mark.offsetTop - box.current.offsetTop - 80;
   }, [body]);
   if (body === null) return html`<h3>${model}</h3><p class="quiet">${problem}</p>`;
-  const shared = countShared(body, before);
+  const shared = countShared(body, before?.body || "");
+  // A message that differs is new from its beginning on.
+  const begun = Math.max(...['{"role":', '{"type":'].map((start) => body.lastIndexOf(start, shared - 1)));
+  const fresh = begun < 0 || /\}[,\]]/.test(body.slice(begun, shared)) ? shared : begun;
   // The service counts characters, JavaScript counts those beyond the first plane twice.
   const cached = request.cached_until ? [...body].slice(0, request.cached_until).join("").length : 0;
-  const marks = [...(shared ? [{ at: shared, name: "new", label: t("newFromHere") }] : []),
+  const marks = [...(shared ? [{ at: fresh, name: "new", label: t("newFromHere") }] : []),
     ...(cached ? [{ at: cached, name: "cached", label: t("cachedUntilHere", { cached: count(usage.cached) }) }] : [])];
   return html`<h3>${model}</h3>
-    <p class="quiet">${t("sharedWithBefore", { shared: count(shared), all: count(body.length) })}
+    <p class="quiet">${t("sharedWithBefore", { shared: count(shared), all: count(body.length) })} ${before?.body && before.model !== model && t("otherForm", { model: before.model })}
       ${" "}${isNext ? "" : !usage?.input ? t("cacheUnknown") : usage.cached ? t("readFromCache", { cached: count(usage.cached), input: count(usage.input) }) : t("readNothing")}
       <button class="small" onClick=${() => navigator.clipboard?.writeText(body)}>${t("copy")}</button></p>
     <pre class="request" ref=${box} tabindex="0" aria-label=${t("tab_request")}>${cutAt(body, marks).map((part, i) => (typeof part === "string"

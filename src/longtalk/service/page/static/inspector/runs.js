@@ -56,6 +56,6 @@ function Run({ run, first, last, conversation, path, branch, opened = false }) {
       <span class="quiet">${[!many && when, nameReason(run.reason), run.tokens && t(isWhole(run) ? "tokenCount" : "aboutTokens", { count: count(run.tokens) })].filter(Boolean).join(" · ")}</span></button>
     ${open && html`<${Loaded} values=${[run.first, run.last]} read=${read} draw=${({ entries }) => html`
         ${many >= most && html`<p class="quiet">${t("lastOf", { shown: most, all: many + 1 })}</p>`}
-        <ol class="texts">${entries.filter(inside).map((entry) => html`<li key=${entry.id}><small>${day(entry.at)} · ${t("role_" + entry.role)}</small> ${cut(plain(entry.text), 400)}
+        <ol class="texts">${entries.filter(inside).map((entry) => html`<li key=${entry.id}><small>${day(entry.at)} · ${t("role_" + entry.role)}</small> ${cut(plain(entry.text), 400)}${" "}
           <a href=${linkTo(conversation, entry.id, branch, entry.position)} aria-label=${t("inChatOf", { text: cut(plain(entry.text), 60) })}>${t("inChat")}</a></li>`)}</ol>`} />`}</li>`;
 }

@@ -5,7 +5,7 @@ import * as api from "../api.js";
 import { app, useStore } from "../store.js";
 import { ask, notify, report } from "../dialogs.js";
 import { announce, onOthers } from "../chat/talk.js";
-import { plain } from "../format.js";
+import { day, plain } from "../format.js";
 
 export async function loadList() {
   const { conversations } = await api.get("/conversations", { limit: 100 });
@@ -61,10 +61,8 @@ export async function exportOne(each, format) {
 
 // Open the sample: the one that is there, with what the visitor has changed in it, or a new one.
 export async function openSample() {
+  const { id } = (await api.post("/sample")).conversations[0];
   await loadList();
-  const there = app.get().conversations.find((each) => each.meta.sample);
-  const { id } = there || (await api.post("/sample")).conversations[0];
-  if (!there) await loadList();
   location.hash = "#/c/" + encodeURIComponent(id) + "/inspector";
 }
 
@@ -110,7 +108,7 @@ export function List({ current, onClose }) {
   };
   const shown = conversations.filter((each) => nameOf(each).toLowerCase().includes(words.toLowerCase()));
   return html`
-    <button class="primary wide" onClick=${begin}>${t("newChat")}</button>
+    <button class="primary wide" onClick=${() => { onClose(); begin().catch(report); }}>${t("newChat")}</button>
     <input id="search" type="search" aria-label=${t("search")} placeholder=${t("search")} value=${words} onInput=${(e) => setWords(e.target.value)} />
     <ul class="list">
       ${shown.map((each) => html`<li key=${each.id} class=${each.id === current ? "current" : ""}>
@@ -119,6 +117,7 @@ export function List({ current, onClose }) {
           <button onClick=${() => renameOne(each).catch(report)}>${t("rename")}</button>
           ${["json", "md"].map((format) => html`<button onClick=${() => exportOne(each, format).catch(report)}>${t("export")} .${format}</button>`)}
           <button class="danger" onClick=${() => deleteOne(each, current).catch(report)}>${t("delete")}</button></div></details></li>`)}
-      ${hits.map((hit) => html`<li key=${"hit" + hit.entry}><a class="hit" href=${linkTo(hit.conversation, hit.entry, hit.branch, hit.position)} onClick=${onClose}>${cutAround(hit.text, words)}</a></li>`)}
+      ${hits.map((hit) => html`<li key=${"hit" + hit.entry}><a class="hit" href=${linkTo(hit.conversation, hit.entry, hit.branch, hit.position)} onClick=${onClose}>${cutAround(hit.text, words)}
+        <small>${[day(hit.at), conversations.find((each) => each.id === hit.conversation)].filter(Boolean).map((each) => each.id ? nameOf(each) : each).join(" · ")}</small></a></li>`)}
     </ul>`;
 }

@@ -52,10 +52,17 @@ export function Line({ line, source, path, query, change, below = null, onEdit =
       <button class="small danger" disabled=${busy} aria-label=${t("revokeLine", about)} title=${t("revokeHelp")} onClick=${revoke}>${t("forget")}</button></small>${below}</li>`;
 }
 
-// A form that adds a line to one of the fields.
-export function Add({ fields, first, path, more, change, fieldLabel, label, action }) {
+// A form that adds a line to one of the fields. `begun` is what the line begins with where the visitor came to add it.
+export function Add({ fields, first, path, more, change, fieldLabel, label, action, begun = null }) {
   const [field, setField] = useState((fields.find((each) => each.name === first) || fields[0])?.name || "");
   const [text, setText] = useState("");
+  const box = useRef(null);
+  useEffect(() => {
+    if (begun === null) return;
+    setText(begun);
+    box.current.scrollIntoView({ block: "center" });
+    box.current.focus();
+  }, [begun]);
   const add = async (event) => {
     event.preventDefault();
     if (text.trim() && await change(() => api.post(path, { field, text: text.trim(), ...more }))) setText("");
@@ -63,7 +70,7 @@ export function Add({ fields, first, path, more, change, fieldLabel, label, acti
   const isSingle = fields.find((each) => each.name === field)?.kind === "text";
   return html`<form class="add" onSubmit=${add}>
     <select aria-label=${fieldLabel} value=${field} onChange=${(e) => setField(e.target.value)}>${fields.map(({ name }) => html`<option value=${name}>${nameField(name)}</option>`)}</select>
-    <input class="grow" aria-label=${label} placeholder=${label} value=${text} onInput=${(e) => setText(e.target.value)} />
+    <input ref=${box} class="grow" aria-label=${label} placeholder=${label} value=${text} onInput=${(e) => setText(e.target.value)} />
     <button class="primary" disabled=${!text.trim()}>${action}</button>
     ${isSingle && html`<small>${t("replacesLine")}</small>`}</form>`;
 }

@@ -3,8 +3,9 @@ import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { notify, report } from "../dialogs.js";
-import { cut, day, days, nameField, time } from "../format.js";
+import { cut, day, days, nameField, plain, time } from "../format.js";
 import { goTo } from "../inspector/compaction.js";
+import { readPlaces } from "../inspector/runs.js";
 import { linkTo } from "../list/list.js";
 import { namePolicy } from "../money/policies.js";
 import { announce, onOthers } from "../chat/talk.js";
@@ -27,7 +28,8 @@ function findOrigins(changes) {
 
 const sendsBrief = (policy) => !policy || policy.includes("Memory(");
 
-export function Memory({ conversation, branch = "main" }) {
+// `adds` is the text that a new line begins with, or null if none is to be added.
+export function Memory({ conversation, branch = "main", adds = null }) {
   const path = api.one(conversation);
   const [found, setFound] = useState(null);
   const [problem, setProblem] = useState("");
@@ -59,7 +61,7 @@ export function Memory({ conversation, branch = "main" }) {
       return false;
     }
   };
-  const talk = { conversation, branch, path, change, sources: found?.sources, isOneOfMany: found?.isOneOfMany };
+  const talk = { conversation, branch, path, change, adds, sources: found?.sources, isOneOfMany: found?.isOneOfMany };
   return html`<div class="view"><div class="column pad">
     <h1>${t("memoryTitle")}</h1>
     ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${retry}>${t("retry")}</button></p>`}
@@ -101,7 +103,7 @@ function Brief({ talk, brief, policy, changes, excluded }) {
         onEdit=${(before, after) => setCorrected({ before, after })}
         source=${html`<${Source} talk=${talk} line=${line} origin=${origins.get(line.id)} />`}
         below=${belowOf(line)} />`)}</ul></section>`)}
-    <${Add} fields=${brief.fields} first="facts" change=${talk.change} path=${talk.path + "/brief"} more=${{ branch: talk.branch }} fieldLabel=${t("lineField")} label=${t("lineText")} action=${t("addLine")} />
+    <${Add} fields=${brief.fields} first="facts" change=${talk.change} path=${talk.path + "/brief"} more=${{ branch: talk.branch }} fieldLabel=${t("lineField")} label=${t("lineText")} action=${t("addLine")} begun=${talk.adds} />
     ${removed.length > 0 && html`<details class="fold"><summary>${t("removedLines", { count: removed.length })}</summary>
       <ul class="lines">${removed.map((line) => html`<li key=${line.id}>
         <del>${line.text}</del><small>${nameField(line.field)} · ${t("stated", { day: day(line.at) })} <${Source} talk=${talk} line=${line} />
@@ -137,13 +139,20 @@ function Marked({ talk, kind, title, help, undo, ids, entries }) {
 }
 
 function Topics({ talk, topics }) {
+  const [begins, setBegins] = useState(new Map());
+  useEffect(() => {
+    let current = true;
+    readPlaces(talk.path, talk.branch, topics.map((topic) => topic.first)).then((found) => current && setBegins(found), () => {});
+    return () => { current = false; };
+  }, [topics]);
   if (!topics.length) return null;
   const most = Math.max(...topics.map((topic) => topic.count));
   return html`<section aria-label=${t("topics")}><h2>${t("topics")}</h2>
     <ol class="timeline">${topics.map((topic) => {
       const words = topic.words.join(", ") || t("noWords");
+      const text = plain(begins.get(topic.first)?.text ?? "").trim();
       return html`<li key=${topic.first}><small>${days(topic.at, topic.until)}</small>
-        <button class="topic" onClick=${() => goTo(talk.conversation, talk.path, talk.branch, topic.first).catch(report)}>${words}</button>
+        <button class="topic" onClick=${() => goTo(talk.conversation, talk.path, talk.branch, topic.first).catch(report)}>${text ? cut(text, 90) : words}<small>${text && words}</small></button>
         <svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width=${Math.max(1, (100 * topic.count) / most)} height="4" /></svg>
         <small>${t("messageCount", { count: topic.count })}</small></li>`;
     })}</ol></section>`;

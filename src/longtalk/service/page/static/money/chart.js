@@ -19,12 +19,23 @@ function thinTitles(titles, size) {
   return titles.filter((_, i) => i % step === 0);
 }
 
+// Lines that are the same all along are one line with all of their names, so that none hides another.
+function joinEqual(lines) {
+  const found = new Map();
+  for (const { name, values } of lines) {
+    const key = JSON.stringify(values);
+    found.set(key, { name: found.has(key) ? `${found.get(key).name} = ${name}` : name, values });
+  }
+  return [...found.values()];
+}
+
 // `bars` are {name, values, part}: `part` of each value is drawn lighter. `lines` are {name, values}. `titles` name the
 // places. The list of what is drawn shows its values at the place under the pointer, else their sum.
 export function Chart({ bars, lines = [], titles, label, format, sums = true }) {
   const [at, setAt] = useState(null);
   const value = bars ? thin(bars.values) : [];
   const part = bars?.part ? thin(bars.part) : [];
+  lines = joinEqual(lines);
   const drawn = lines.map((line) => thin(line.values));
   const size = Math.max(value.length, ...drawn.map((values) => values.length), 1);
   const names = thinTitles(titles, size);

@@ -43,7 +43,7 @@ export function Compare({ conversation, path, branch, priced, paid }) {
       <input list="priced" aria-label=${t("alsoModel")} placeholder=${t("alsoModel")} value=${other} onFocus=${suggest} onInput=${(e) => setOther(e.target.value.trim())} /> <small role="status">${state.busy ? t("comparing") : ""}</small></p>
     <${Known} served=${served} providers=${providers} known=${known} />
     <div aria-live="polite">${state.problem && html`<p class="problem">${state.problem} ${meant && html`<button onClick=${() => { setOther(meant); run(meant); }}>${t("compareWith", { model: meant })}</button>`}</p>`}
-    ${now && paid > 0 && now.cost > 0 && html`<p class="quiet">${t("sameRules", { now: dollars(now.cost), paid: dollars(paid) })}</p>`}
+    ${state.runs && html`<p class="quiet">${t("estimates")} ${now && paid > 0 && now.cost > 0 && t("sameRules", { now: dollars(now.cost), paid: dollars(paid) })}</p>`}
     ${models.map((model) => html`<${Comparison} key=${model} conversation=${conversation} own=${state.policy} now=${now} reference=${reference} model=${model} isOwn=${model === state.model || !state.isNamed} runs=${state.runs.filter((each) => each.model === model)} />`)}</div></section>`;
 }
 
@@ -51,6 +51,8 @@ export function Compare({ conversation, path, branch, priced, paid }) {
 const Known = memo(function Known({ served, providers, known }) {
   const prices = new Map((known || []).map((each) => [each.label, t("prices", { input: dollars(each.input), output: dollars(each.output) })]));
   const names = new Set([...served.map((each) => each.label).filter(Boolean), ...providers.flatMap((each) => each.models), ...prices.keys()]);
+  // The same model over the provider's older API is the same row.
+  for (const name of names) if (name.startsWith("openai-chat:") && names.has(name.replace("-chat", ""))) names.delete(name);
   return html`<datalist id="priced">${[...names].map((name) => html`<option key=${name} value=${name}>${prices.get(name)}</option>`)}</datalist>`;
 });
 
@@ -60,6 +62,12 @@ function addUp(run, turns, pick) {
   for (const call of run.calls) byTurn.set(call.turn, (byTurn.get(call.turn) || 0) + pick(call));
   let all = 0;
   return turns.map((turn) => (all += byTurn.get(turn) || 0));
+}
+
+// Return the provider of a model that has no API key yet, as far as the page knows; else nothing.
+function findKeyless(model, { models, providers }) {
+  const found = !models.some((each) => each.label === model) && providers.find((each) => each.provider === model.split(":")[0]);
+  return found && !found.is_stored && !found.variable ? found.provider : "";
 }
 
 // `isOwn` is false where a choice changes the model too, and true for the examples that stand for a model without prices.
@@ -97,7 +105,8 @@ function Comparison({ conversation, own, now, reference, model, isOwn, runs }) {
       ${each.problem ? html`<span class="problem">${each.problem}</span><span /><span />` : html`<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width=${(100 * value(each)) / highest} height="4" /></svg>
         <span>${priced ? dollars(each.cost) + " · " : ""}${t("tokenCount", { count: count(each.usage.input) })}<small class="does">${each === base ? "" : say(each)}</small></span>
         ${isOwn && each === same ? html`<span />` : html`<button aria-label=${t(isOwn ? "usePolicyOf" : "useBothOf", { policy: namePolicy(each.policy), model })} onClick=${() => choosePolicy(conversation, each.policy, isOwn ? "" : model)}>${t("usePolicy")}</button>`}`}</li>`;
-  return html`<h3>${model}</h3>${!isOwn && same && base !== same ? html`<p>${t("sameWithModel", { name: namePolicy(own), model, difference: say(same) })}</p>` : ""}
+  const provider = findKeyless(model, useStore(app));
+  return html`<h3>${model}</h3>${provider && html`<p>${t("needsKey", { model, provider })} <a href="#/settings">${t("storeKey")}</a></p>`}${!isOwn && same && base !== same ? html`<p>${t("sameWithModel", { name: namePolicy(own), model, difference: say(same) })}</p>` : ""}
     <p><strong>${sentence}</strong> ${isLossy ? t("cheaperButLossy", { name: namePolicy(cheapest.policy), difference: say(cheapest), loses: describe(cheapest.policy), ...words }) : ""}</p>
     ${whole.some((each) => each.cost === null) && html`<p class="quiet">${t("noPrices")}</p>`}
     <ul class="policies">${[...listed].sort((a, b) => (b === best) - (a === best) || value(a) - value(b)).map(row)}</ul>

@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
-import { count, dollars, percent, time } from "../format.js";
+import { count, day as formatDay, dollars, percent, time } from "../format.js";
 import { Chart } from "./chart.js";
 import { Compare } from "./compare.js";
 
@@ -41,7 +41,7 @@ function Figures({ list }) {
 }
 
 // Charts and a table of turns or days, newest row first.
-function Usage({ list, name, first, more = [] }) {
+function Usage({ list, name, first, more = [], see = null }) {
   const [rows, setRows] = useState(page);
   const titles = list.map(name);
   const priced = list.some((each) => each.cost > 0);
@@ -53,9 +53,9 @@ function Usage({ list, name, first, more = [] }) {
         lines=${[{ name: t("plainReplay"), values: list.map((each) => each.plain) }, { name: t("cachedReplay"), values: list.map((each) => each.cached) }]} />`
       : list.some((each) => each.cost === null) && html`<p class="quiet">${t("noPrices")}</p>`}
     <table tabindex="0"><caption class="sr">${t("numbers")}</caption><thead><tr><th scope="col">${first}</th>${more.map(([label]) => html`<th scope="col">${label}</th>`)}
-      ${["promptTokens", "cachedShare", "answerTokens", "cost", "plainReplay", "cachedReplay"].map((each) => html`<th scope="col">${t(each)}</th>`)}</tr></thead>
-      <tbody>${list.slice(-rows).reverse().map((each, i) => html`<tr key=${i}><td>${name(each)}</td>${more.map(([, pick]) => html`<td>${pick(each)}</td>`)}<td>${count(each.usage.input)}</td>
-        <td>${each.usage.input ? percent(each.usage.cached, each.usage.input) : "–"}</td><td>${count(each.usage.output)}</td><td>${dollars(each.cost)}</td><td>${dollars(each.plain)}</td><td>${dollars(each.cached)}</td></tr>`)}</tbody></table>
+      ${["cost", "promptTokens", "cachedShare", "answerTokens", "plainReplay", "cachedReplay"].map((each) => html`<th scope="col">${t(each)}</th>`)}</tr></thead>
+      <tbody>${list.slice(-rows).reverse().map((each, i) => html`<tr key=${i}><td>${see ? html`<a ...${see(list.length - 1 - i)}>${name(each)}</a>` : name(each)}</td>${more.map(([, pick]) => html`<td>${pick(each)}</td>`)}<td>${dollars(each.cost)}</td><td>${count(each.usage.input)}</td>
+        <td>${each.usage.input ? percent(each.usage.cached, each.usage.input) : "–"}</td><td>${count(each.usage.output)}</td><td>${dollars(each.plain)}</td><td>${dollars(each.cached)}</td></tr>`)}</tbody></table>
     ${rows < list.length && html`<p><button onClick=${() => setRows(rows + 200)}>${t("moreRows")}</button></p>`}`;
 }
 
@@ -63,7 +63,7 @@ function All() {
   const [found, waits] = useLoaded(() => api.get("/stats/daily"));
   return html`<h1>${t("moneyAll")}</h1><p class="quiet">${t("noSamples")}</p>
     ${waits || (found.days.length ? html`<${Figures} list=${found.days} />
-      <${Usage} list=${found.days} name=${(each) => each.day} first=${t("day")} more=${[[t("turns"), (each) => count(each.turns)]]} />`
+      <${Usage} list=${found.days} name=${(each) => formatDay(new Date(each.day + "T12:00"))} first=${t("day")} more=${[[t("turns"), (each) => count(each.turns)]]} />`
       : html`<p class="card-note">${t("noTurnsAll")}</p>`)}`;
 }
 
@@ -79,15 +79,16 @@ function join(metrics, replays) {
 
 function One({ conversation, branch }) {
   const path = api.one(conversation);
-  const [found, waits] = useLoaded(() => Promise.all(["metrics", "receipts", "replay"].map((part) => api.get(`${path}/${part}`, { branch }))));
+  const [found, waits] = useLoaded(() => Promise.all([...["metrics", "receipts", "replay"].map((part) => api.get(`${path}/${part}`, { branch })), api.get(path + "/branches")]));
   if (waits) return html`<h1>${t("moneyOne")}</h1>${waits}`;
-  const [{ metrics }, { receipts }, replay] = found;
+  const [{ metrics }, { receipts }, replay, { branches }] = found;
   const list = join(metrics, replay.turns);
-  return html`<h1>${t("moneyOne")}</h1>
+  const see = (index) => ({ href: `#/c/${encodeURIComponent(conversation)}/inspector`, title: t("seeTurn", { number: index + 1 }), onClick: () => sessionStorage.setItem("turn:" + conversation, list[index].turn) });
+  return html`<h1>${t("moneyOne")}</h1>${branches.length > 1 && html`<p class="quiet">${t("ofBranch", { count: branches.length })}</p>`}
     ${!list.length ? html`<p class="card-note">${t("noTurns")}</p>` : html`<${Figures} list=${list} />
       <${Compare} conversation=${conversation} path=${path} branch=${branch} paid=${sumKnown(list, (each) => each.cost)}
         priced=${[...new Set(list.filter((each) => each.cost > 0).map((each) => each.model).reverse())]} />
-      <${Usage} list=${list} name=${(each) => time(each.at)} first=${t("turn")} />
+      <${Usage} list=${list} name=${(each) => time(each.at)} first=${t("turn")} see=${see} />
       ${receipts.length > 0 && html`<${Receipts} receipts=${receipts} />`}`}`;
 }
 
