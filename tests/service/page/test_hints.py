@@ -65,7 +65,18 @@ def test_the_limit_of_the_history_does_not_move_with_the_message(serve: Serve, v
     one = visit(serve(local=AsyncScripted()))
     one.page.get_by_role("button", name="Open a sample conversation").click()
     gauge = one.page.get_by_role("link", name="tokens in the next request")
-    expect(gauge).to_contain_text("history 500 of at most 1,500")
+    expect(gauge).to_contain_text("history 500 of 1,500")
     one.page.get_by_label("Message", exact=True).fill("Long words. " * 200)
     expect(gauge).not_to_contain_text("About 506 ")
-    expect(gauge).to_contain_text("of at most 1,500")
+    expect(gauge).to_contain_text(" of 1,500")
+
+
+def test_a_fork_says_that_it_is_another_branch_and_leads_back(serve: Serve, visit: Visits) -> None:
+    one = begin(visit, serve(local=AsyncScripted(says("Hello."))))
+    one.say("Hello?")
+    answers(one.page).first.hover()
+    answers(one.page).first.get_by_role("button", name="Fork").click()
+    expect(one.page.get_by_text("This is a new branch")).to_be_visible()
+    one.page.get_by_role("button", name="Back to it").click()
+    one.page.locator(".views").get_by_role("link", name="Map of branches").click()
+    expect(one.page.locator(".map [aria-current]")).to_have_text("Hello?")

@@ -70,7 +70,7 @@ export const Entry = memo(function Entry({ entry, talk, versions, compaction, br
   const fork = async () => {
     const made = await api.post(talk.path + "/branches", { source: branch, at: entry.turn });
     await talk.open(made.name);
-    notify(t("forked"), { action: t("undo"), onAction: () => talk.open(branch) });
+    notify(t("forked"), { action: t("back"), onAction: () => talk.open(branch) });
   };
   const save = (event) => {
     event.preventDefault();
