@@ -69,7 +69,7 @@ def test_ten_turns_with_the_local_model_and_all_that_can_be_done_with_them(
     expect(page.get_by_role("complementary")).to_contain_text("Turn 5 of 10")
     expect(page.get_by_role("complementary")).to_contain_text("tokens were sent to local")
     expect(page.get_by_role("complementary")).to_contain_text("Reserved for the answer")
-    page.get_by_role("button", name="Close").click()
+    page.get_by_role("complementary").get_by_role("button", name="Close").click()
     act(answers(page).first, "Pin")
     expect(answers(page).first).to_contain_text("pinned")
 
