@@ -119,5 +119,5 @@ function Hit({ hit, words, run, isPinned, isOut, outline, line, isLineSent, poli
         : run && html`<button title=${t("pinnedPair")} onClick=${change(api.put, "pins", "pinnedNow")}>${t("sendAlways")}</button>
         ${(isOutlined || run.verdict === "recalled") && html`<button onClick=${change(api.put, "exclusions", "excludedNow")}>${t("exclude")}</button>`}
         ${run.verdict === "left_out" && !policy.includes("Memory(") && html`<${UsePolicy} conversation=${conversation} policy="Memory()" />`}
-        <a href=${`#/c/${encodeURIComponent(conversation)}/memory`}>${t("rememberIt")}</a>`}</p></li>`;
+        <a href=${`#/c/${encodeURIComponent(conversation)}/memory/add/${encodeURIComponent(cut(plain(hit.text), 120))}`}>${t("rememberIt")}</a>`}</p></li>`;
 }
