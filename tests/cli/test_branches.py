@@ -77,7 +77,9 @@ def test_a_conversation_goes_on_on_the_branch_that_changed_last(filled: str) -> 
     forked = run("fork", "lesson-7", entry(filled, 1), "--name", "aside", *where)
     assert "The conversation goes on there: longtalk chat lesson-7." in forked.stderr
     assert len(objects("show", *where)) == 2
-    assert "This is branch aside. Other branches: main." in run("show", *where).stderr
+    noted = run("show", *where).stderr
+    assert "(This is branch aside.)" in noted
+    assert "(Other branches: main." in noted
     assert len(objects("stats", "--turns", *where)) == 1
     assert [len(objects(name, "-b", "main", *where)) for name in ("show", "context")] == [4, 1]
     kept = run("rewind", "lesson-7", entry(filled, 1), "-b", "main", *where).stdout.strip()

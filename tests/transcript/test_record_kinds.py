@@ -8,6 +8,7 @@ from longtalk.branches import settings
 from longtalk.memory.brief import app_lines
 from longtalk.memory.brief.record import KIND
 from longtalk.memory.recall import segments
+from longtalk.transcript import passages
 from longtalk.transcript.record_kinds import KINDS, RecordKind, kind_of
 
 _WRITTEN = re.compile(r"""(?:\.add_record|\bRecord)\(\s*(?:kind=)?"(\w+)\"""")
@@ -16,7 +17,7 @@ _WRITTEN = re.compile(r"""(?:\.add_record|\bRecord)\(\s*(?:kind=)?"(\w+)\"""")
 def test_every_kind_that_the_library_writes_is_in_the_table() -> None:
     root = Path(longtalk.__file__).parent
     sources = [path.read_text("utf-8") for path in root.rglob("*.py") if path.relative_to(root).parts[0] != "testing"]
-    named = {KIND, app_lines.KIND, segments.KIND, settings.KIND, settings.SUFFIXES}
+    named = {KIND, app_lines.KIND, segments.KIND, settings.KIND, settings.SUFFIXES, passages.KIND}
     written = named | {kind for text in sources for kind in _WRITTEN.findall(text)}
     assert {"epoch", "summary", "origin"} < written
     assert written == {kind.name for kind in KINDS}

@@ -81,7 +81,7 @@ def _print_parts(sent: Metrics, window: int | None, system: str | None) -> None:
         "brief": _format(sent.brief),
         "outlines": _format(sent.outline),
         "recalled": _format(sent.recall) + (f" ({sent.recall_why})" if sent.recall_why else ""),
-        "other": f"{_format(other)}  framing, tools, and what was counted inexactly" if other else _format(0),
+        "other": f"{_format(other)}  framing, tools, inexact counts" if other else _format(0),
         "left out": _format(sent.left_out),
     }
     for name, value in parts.items():

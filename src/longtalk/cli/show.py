@@ -185,9 +185,10 @@ def _print_branches(summary: ConversationInfo, branch: str) -> None:
     """Print which branch this is if it is not the main one, and which others there are."""
     names = [escape_line(name) for name in summary.branches if name != branch]
     more = f" and {len(names) - _MOST_BRANCHES:,} more" if len(names) > _MOST_BRANCHES else ""
-    this = f"This is branch {escape_line(branch)}. " if branch != MAIN else ""
+    if branch != MAIN:
+        print_note(f"(This is branch {escape_line(branch)}.)")
     if names:
-        print_note(f"({this}Other branches: {', '.join(names[:_MOST_BRANCHES])}{more}. To use one: -b NAME.)")
+        print_note(f"(Other branches: {', '.join(names[:_MOST_BRANCHES])}{more}. To use one: -b NAME.)")
 
 
 def _label(entry: HistoryEntry, tool: str) -> str:

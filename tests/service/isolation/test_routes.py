@@ -162,7 +162,7 @@ NAMES_NOTHING = {
     *CreateResponse.__struct_fields__,
     *CreateChat.__struct_fields__,
     *("message", "outputs", "system", "instruction", "options", "output", "brief", "policy", "policies", "models"),
-    *("text", "field", "title", "meta", "name", "key", "items", "private"),
+    *("text", "field", "title", "meta", "name", "key", "items", "private", "everywhere"),
     *("limit", "order", "before", "starting_after", "include_obfuscation", "q", "format", "Idempotency-Key"),
 } - NAMES
 
