@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from longtalk.transcript.ranges import SpanSet
 
-__all__ = ["Array", "Column", "Postings", "Sizes", "are_in", "find_groups"]
+__all__ = ["Array", "Column", "Postings", "Sizes", "are_in", "find_groups", "find_highest"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -68,6 +68,12 @@ class Column:
     def truncate(self, size: int) -> None:
         """Keep only the first `size` values."""
         self._size = min(self._size, size)
+
+    def pick(self, places: Array) -> Column:
+        """Return a column with the values at these places."""
+        found = Column(self._data.dtype)
+        found.extend(self.values[places])
+        return found
 
     def _reserve(self, count: int) -> None:
         needed = self._size + count
@@ -160,10 +166,40 @@ class Postings:
             parts, counts = np.concatenate((parts, new)), np.concatenate((counts, new_counts))
         return parts, counts
 
+    def pick(self, parts: Array) -> Postings:
+        """Return the postings of these parts alone, numbered from 0. `parts` is sorted."""
+        return _PickedPostings(self, parts)
+
     def _sort(self) -> None:
         """Sort all terms."""
         self._starts, self._parts, self._counts = sort_pairs(self.terms.values, self.get_sizes())
         self._sorted_terms, self._sorted_parts = len(self.terms), len(self.starts)
+
+
+class _PickedPostings(Postings):
+    """Some parts of other postings, in which they are looked up."""
+
+    __slots__ = ("_all", "_picked", "_places")
+
+    def __init__(self, postings: Postings, parts: Array) -> None:
+        super().__init__()
+        self._all = postings
+        self._picked = parts
+        self._places: Array = np.full(len(postings), -1, np.int32)
+        self._places[parts] = np.arange(len(parts))
+
+    def get_terms(self, part: int) -> Array:
+        return self._all.get_terms(int(self._picked[part]))
+
+    def get_sizes(self) -> Array:
+        sizes: Array = self._all.get_sizes()[self._picked]
+        return sizes
+
+    def find(self, term: int) -> tuple[Array, Array]:
+        parts, counts = self._all.find(term)
+        places = self._places[parts]
+        is_picked = places >= 0
+        return places[is_picked], counts[is_picked]
 
 
 def sort_pairs(terms: Array, sizes: Array) -> tuple[Array, Array, Array]:
@@ -199,3 +235,10 @@ def are_in(numbers: Array, wanted: Container[int]) -> Array:
     spans = np.searchsorted(wanted.starts, numbers, "right") - 1
     found: Array = (spans >= 0) & (numbers < np.array(wanted.stops)[spans])
     return found
+
+
+def find_highest(values: Array, most: int) -> Array:
+    """Return the indexes of the `most` highest values, in ascending order. Among equal values, the first ones count."""
+    least = np.partition(values, len(values) - most)[len(values) - most]
+    above = np.flatnonzero(values > least)
+    return np.sort(np.concatenate((above, np.flatnonzero(values == least)[: most - len(above)])))

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from longtalk.memory.recall.columns import Array, are_in, find_groups
+from longtalk.memory.recall.columns import Array, are_in, find_groups, find_highest
 from longtalk.memory.recall.gain import Evidence, estimate_need
 from longtalk.memory.recall.index import RecallIndex
 from longtalk.memory.recall.meaning import find_nearness, find_related_terms
@@ -22,7 +22,7 @@ from longtalk.memory.recall.parts import STANDING, TIMED
 from longtalk.memory.recall.query import EPOCH, get_year, parse_query
 from longtalk.memory.terms import split_words, stem
 
-__all__ = ["Ranking"]
+__all__ = ["Ranking", "find_days", "find_years", "shift"]
 
 _MAX_RANKED = 2_000  # parts to rank, even if more match
 _MAX_TERMS_PER_END = 24  # of a long message, this many terms from the beginning and from the end are used
@@ -59,9 +59,7 @@ class Ranking:
         self.weights = index.weights
         self.units, self.parts = len(index), len(index.part_units)
         self._read_columns()
-        dated = self._days[self._days != 0]
-        years = range(get_year(int(dated.min())), get_year(int(dated.max())) + 1) if len(dated) else range(0)
-        self.query = parse_query(query, now=now, years=years)
+        self.query = parse_query(query, now=now, years=find_years(self._days))
         assistant = 1.0 if self.query.about_assistant else self.weights.assistant
         self.role_weights = np.where(self._is_assistant, assistant, 1.0)
         self._borrowing = self._list_borrowing()
@@ -89,15 +87,13 @@ class Ranking:
     def _read_columns(self) -> None:
         """Read the properties of units and parts that ranking uses."""
         index, weights = self.index, self.weights
-        times = index.times.values
-        self._days: Array = np.where(times == 0, 0, EPOCH + times // _DAY)
-        """For each unit, its day as an ordinal; 0 if it is unknown."""
+        self._days = find_days(index)
         self._part_units = index.part_units.values
         self._first_parts = index.first_parts.values
         self._is_assistant = index.is_assistant.values
         self._has_one_part = index.has_one_part.values
         sizes = index.postings.get_sizes()
-        mean = len(index.postings.terms) / max(1, self.parts) or 1.0
+        mean = int(sizes.sum()) / max(1, self.parts) or 1.0
         self._damping: Array = weights.saturation * (1 - weights.length + weights.length * sizes / mean)
         """For each part, how soon further occurrences of a term stop adding to the score."""
 
@@ -110,7 +106,7 @@ class Ranking:
         found = []
         for offset, share in weights.borrow:
             if abs(offset) < self.units:
-                borrowers, lenders = _shift(offset)
+                borrowers, lenders = shift(offset)
                 together = (sessions[borrowers] == sessions[lenders]) & (stretches[borrowers] == stretches[lenders])
                 found.append((offset, np.where(together, share * factors[borrowers] * lends[lenders], 0.0)))
         return found
@@ -211,7 +207,7 @@ class Ranking:
         """Return, for each unit, the best score that it can borrow from a neighbour. `best` has each unit's own."""
         lent: Array = np.zeros(self.units)
         for offset, factors in self._borrowing:
-            borrowers, lenders = _shift(offset)
+            borrowers, lenders = shift(offset)
             np.maximum(lent[borrowers], best[lenders] * factors, out=lent[borrowers])
         return lent
 
@@ -227,7 +223,7 @@ class Ranking:
         own = self.words.own[parts] + self.pairs[parts] + self.feedback.own[parts]
         scores = (own + borrowed[units]) * self.role_weights[units]
         if len(parts) > _MAX_RANKED:
-            best = _find_highest(scores, _MAX_RANKED)
+            best = find_highest(scores, _MAX_RANKED)
             parts, scores = parts[best], scores[best]
         return parts, scores
 
@@ -361,24 +357,30 @@ class Ranking:
         return float(scores[~are_in(positions, exclude)].max(initial=0.0))
 
 
-def _shift(offset: int) -> tuple[slice, slice]:
+def find_days(index: RecallIndex) -> Array:
+    """Return, for each unit, its day as an ordinal; 0 if it is unknown."""
+    times = index.times.values
+    days: Array = np.where(times == 0, 0, EPOCH + times // _DAY)
+    return days
+
+
+def find_years(days: Array) -> range:
+    """Return the years from the first of these days to the last one."""
+    dated = days[days != 0]
+    return range(get_year(int(dated.min())), get_year(int(dated.max())) + 1) if len(dated) else range(0)
+
+
+def shift(offset: int) -> tuple[slice, slice]:
     """Return the slices of all units that have a neighbour at this offset, and of these neighbours."""
     whole, rest = slice(None, -abs(offset)), slice(abs(offset), None)
     return (whole, rest) if offset > 0 else (rest, whole)
-
-
-def _find_highest(scores: Array, most: int) -> Array:
-    """Return the indexes of the `most` highest scores, in ascending order. Among equal scores, the first ones count."""
-    least = np.partition(scores, len(scores) - most)[len(scores) - most]
-    above = np.flatnonzero(scores > least)
-    return np.sort(np.concatenate((above, np.flatnonzero(scores == least)[: most - len(above)])))
 
 
 def _sort_highest(scores: Array, most: int, parts: Array | None = None) -> Array:
     """Return the indexes of the `most` highest scores, highest first; among equal scores, the earlier part is first."""
     if parts is not None:
         return np.lexsort((parts, -scores))[:most]
-    best = _find_highest(scores, most) if len(scores) > most else np.arange(len(scores))
+    best = find_highest(scores, most) if len(scores) > most else np.arange(len(scores))
     order: Array = best[np.argsort(-scores[best], kind="stable")]
     return order
 

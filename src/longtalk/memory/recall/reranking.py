@@ -16,6 +16,7 @@ import numpy as np
 from longtalk.memory.recall.columns import Array, are_in
 from longtalk.memory.recall.features import compute_features
 from longtalk.memory.recall.index import Hit, RankedHits, RecallIndex
+from longtalk.memory.recall.narrowing import narrow
 from longtalk.memory.recall.ranking import Ranking
 
 __all__ = ["BASE_CHARS", "MAX_RERANKED", "Model", "compute_chances", "load_model", "rank"]
@@ -50,7 +51,8 @@ def rank(index: RecallIndex, query: str, *, now: int = 0, exclude: Container[int
 
     `now` is the time of the query in seconds.
     """
-    if not len(index.postings.terms):
+    index = narrow(index, query, now)
+    if not index.postings.get_sizes().any():
         return RankedHits((), 0.0)
     ranking = Ranking(index, query, now)
     parts, scores = ranking.compute_final_scores()

@@ -1,0 +1,76 @@
+"""Narrowing: of a very long conversation, only the units that share rare words with the query are ranked.
+
+To score a unit for each word of the query takes time that grows with the conversation. So above a size, a rough score
+decides first which units are worth it: the rarities of the words that a unit or a neighbour contains. It is computed
+for all words at once, and for frequent ones only while too few units have been found.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtalk.memory.recall.columns import Array, find_highest
+from longtalk.memory.recall.index import RecallIndex
+from longtalk.memory.recall.query import Query, parse_query
+from longtalk.memory.recall.ranking import find_days, find_years, shift
+
+__all__ = ["MAX_UNITS", "narrow"]
+
+MAX_UNITS = 10_000
+"""The maximum number of units that are all ranked, if recall is by words."""
+_KEPT_UNITS = 5_000
+_FREQUENT = 2_000
+"""A term in more parts than this counts only as long as fewer units than are kept have a score."""
+
+
+def narrow(index: RecallIndex, query: str, now: int) -> RecallIndex:
+    """Return an index of the units that may be relevant to a query; the same index if all are to be ranked.
+
+    `now` is the time of the query in seconds. An index with vectors is never narrowed, because what is near in meaning
+    may share no word with the query.
+    """
+    if len(index) <= MAX_UNITS or index.vectors is not None:
+        return index
+    days = find_days(index)
+    scores = _score_units(index, parse_query(query, now=now, years=find_years(days)), days)
+    kept = find_highest(scores, _KEPT_UNITS)
+    return index.select(kept[scores[kept] > 0])
+
+
+def _score_units(index: RecallIndex, query: Query, days: Array) -> Array:
+    """Return a rough score of each unit for a query. `days` has the day of each unit."""
+    weights = index.weights
+    own = _score_terms(index, query)
+    lent = own * np.where(index.is_assistant.values, weights.assistant_lends, 1.0)
+    scores = own.copy()
+    for offset, share in weights.borrow:
+        borrowers, lenders = shift(offset)
+        scores[borrowers] += share * lent[lenders]
+    if not query.about_assistant:
+        scores *= np.where(index.is_assistant.values, weights.assistant, 1.0)
+    highest = float(scores.max(initial=0.0)) or 1.0
+    for first, last in query.days:
+        scores[(days >= first) & (days <= last) & (days != 0)] += highest * weights.day
+    return scores
+
+
+def _score_terms(index: RecallIndex, query: Query) -> Array:
+    """Return, for each unit, the rarities of the query's terms that it contains, or of terms that are spelled alike."""
+    numbers: set[int] = set()
+    for term in dict.fromkeys(query.terms):
+        known = index.vocabulary.numbers.get(term)
+        numbers.update([known] if known is not None else [each for each, _ in index.vocabulary.find_similar(term)])
+    terms = np.array(sorted(numbers), np.int64)
+    rarities = index.compute_rarities(terms)
+    order = np.argsort(-rarities, kind="stable")
+    scores: Array = np.zeros(len(index))
+    for term, rarity in zip(terms[order].tolist(), rarities[order].tolist(), strict=True):
+        if index.part_counts.values[term] > _FREQUENT and np.count_nonzero(scores) >= _KEPT_UNITS:
+            break
+        units = index.part_units.values[index.postings.find(term)[0]]
+        if index.label_counts.values[term]:
+            labelled = index.label_units.values[index.label_terms.values == term]
+            units = np.union1d(units, labelled)
+        # A unit of several parts with the term scores once.
+        scores[units] += rarity
+    return scores
