@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from longtalk.errors import InputError
-from longtalk.memory.brief.corrections import find_correction, list_corrected_ids
+from longtalk.memory.brief.corrections import list_corrected_ids, make_correction_finder
 from longtalk.memory.brief.lines import parse_brief_lines, render_brief
 from longtalk.memory.brief.record import MAX_FAILED_REQUESTS, BriefRecord, CaptureMode, CardKind, read_brief_record
 from longtalk.memory.brief.schema import Brief, check_whole_number
@@ -349,7 +349,8 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         budget = min(self.recalls.budget, spare) // _PROMOTED_SHARE
         sent = [(block.first, block.stop) for block in view.blocks]
         gone = [each for each in view.passages if not any(first <= each.position < stop for first, stop in sent)]
-        gone = [each for each in gone if find_correction(each.text, record.corrections) is None]
+        find_correction = make_correction_finder(record.corrections)
+        gone = [each for each in gone if find_correction(each.text) is None]
         return render_promoted(gone, budget, view.counter) if gone and budget > 0 else Promoted()
 
     def _read_profile(self, view: View) -> TurnProfile:

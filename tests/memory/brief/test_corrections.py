@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from longtalk.memory.brief.corrections import find_correction
+from longtalk.memory.brief.corrections import make_correction_finder
 from longtalk.memory.brief.edits import edit_brief, revoke_line
 from longtalk.memory.brief.operations import Operation
 from longtalk.memory.brief.record import BriefRecord, read_brief_record, redact_since
@@ -71,6 +71,15 @@ def test_a_redaction_takes_what_may_quote_the_entry_out_of_the_corrections() -> 
     assert redact_since(BriefRecord(corrections=(by_model,)), 0, 0).corrections == ()
 
 
+def test_a_redaction_takes_a_correction_out_whose_new_text_may_quote_the_entry() -> None:
+    record = read_brief_record(replace(edit(Operation.add("facts", STRINGS)), NEW_STRINGS))
+    assert len(record.corrections) == 1
+    lines = tuple(msgspec.structs.replace(line, entry="t-1", at=1) for line in record.content.lines)
+    by_model = msgspec.structs.replace(record, content=msgspec.structs.replace(record.content, lines=lines))
+    assert redact_since(by_model, 1, 0).corrections == ()
+    assert redact_since(by_model, 2, 0).corrections == record.corrections
+
+
 @pytest.mark.parametrize(
     ("text", "is_found"),
     [
@@ -85,4 +94,4 @@ def test_a_text_says_the_old_thing_if_it_has_most_of_its_words_and_more_of_the_o
     text: str, is_found: bool
 ) -> None:
     corrections = read_brief_record(replace(edit(Operation.add("facts", STRINGS)), NEW_STRINGS)).corrections
-    assert (find_correction(text, corrections) is not None) == is_found
+    assert (make_correction_finder(corrections)(text) is not None) == is_found

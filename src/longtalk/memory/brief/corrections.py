@@ -6,7 +6,7 @@ no passage that says what was forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -50,18 +50,27 @@ def add_corrections(
     return tuple(each for name, each in latest.items() if name not in present)[-_MAX_CORRECTIONS:]
 
 
-def find_correction(text: str, corrections: Iterable[Correction]) -> Correction | None:
-    """Return the newest correction of something that a text still says; None if there is none."""
+def make_correction_finder(corrections: Iterable[Correction]) -> Callable[[str], Correction | None]:
+    """Return a function that returns the newest correction of something that a text still says; None if there is none.
+
+    The words of the corrections are determined once, for all texts.
+    """
     from longtalk.memory.terms import extract_terms
 
-    terms: frozenset[str] | None = None
-    for each in reversed([*corrections]):
-        terms = frozenset(extract_terms(text)) if terms is None else terms
-        old, now = frozenset(extract_terms(each.old.text)), frozenset(extract_terms(each.text))
-        # What states the correction itself often repeats what it corrects.
-        if 2 * len(terms & old) > len(old) and len(terms & (old - now)) > len(terms & (now - old)):
-            return each
-    return None
+    known = [
+        (each, frozenset(extract_terms(each.old.text)), frozenset(extract_terms(each.text)))
+        for each in reversed([*corrections])
+    ]
+
+    def find(text: str) -> Correction | None:
+        terms = frozenset(extract_terms(text)) if known else frozenset()
+        for each, old, now in known:
+            # What states the correction itself often repeats what it corrects.
+            if 2 * len(terms & old) > len(old) and len(terms & (old - now)) > len(terms & (now - old)):
+                return each
+        return None
+
+    return find
 
 
 def list_corrected_ids(corrections: Iterable[Correction]) -> frozenset[str]:

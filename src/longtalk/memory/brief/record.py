@@ -156,12 +156,15 @@ def redact_since(record: BriefRecord, at: int, position: int) -> BriefRecord:
     def remove_later(content: BriefContent) -> BriefContent:
         return msgspec.structs.replace(content, lines=tuple(filter(is_earlier, content.lines)))
 
+    content = remove_later(record.content)
+    # A correction whose new text is in no line that is left may quote the entry, too.
+    left = {"", *(line.text for line in content.lines)}
     return msgspec.structs.replace(
         record,
-        content=remove_later(record.content),
+        content=content,
         profile=remove_later(record.profile),
         covers=min(record.covers, position),
         edition=record.edition + 1,
         dropped=(),
-        corrections=tuple(each for each in record.corrections if is_earlier(each.old)),
+        corrections=tuple(each for each in record.corrections if is_earlier(each.old) and each.text in left),
     )

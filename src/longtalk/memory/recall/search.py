@@ -9,13 +9,12 @@ in one turn only and never stored.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from functools import partial
 
 import msgspec
 
 from longtalk.memory.brief.app_lines import KIND as APP_LINES
 from longtalk.memory.brief.app_lines import ROLE, AppLines, list_fallen
-from longtalk.memory.brief.corrections import Correction, find_correction
+from longtalk.memory.brief.corrections import Correction, make_correction_finder
 from longtalk.memory.brief.record import read_brief_record
 from longtalk.memory.recall.candidates import index_candidates
 from longtalk.memory.recall.config import TAG, Recall, Recalled
@@ -155,7 +154,7 @@ def render_recalled(
     `corrections` has corrected is quoted with what holds now; one that says what was forgotten is not quoted.
     """
     recalled = Recalled()
-    index.find_correction = partial(find_correction, corrections=corrections) if corrections else None
+    index.find_correction = make_correction_finder(corrections) if corrections else None
     if config.budget > 0:
         ranked = _skip_forgotten(index, rank(index, message, now=now // 1000, exclude=exclude))
         limit, why = limit_recall(config.budget, ranked.need, allowed, gate=config.gate, asks=ranked.asks)
