@@ -76,6 +76,15 @@ def test_a_change_keeps_the_permissions_of_the_file_and_a_link_to_it(folder: Pat
     assert load_settings().models["tutor"].model == "groq:m"
 
 
+def test_options_that_a_model_has_in_a_table_of_their_own_are_replaced(folder: Path) -> None:
+    folder.mkdir()
+    table = '[models.tutor]\nmodel = "groq:m"\n\n[models.tutor.options]\nstop = ["A"]\nseed = 1\n\n'
+    (folder / "settings.toml").write_text(table + "[limits]\nconcurrent_turns = 3\n")
+    set_alias("tutor", ModelSettings("groq:m", options={"stop": ["B"]}))
+    assert load_settings().models["tutor"].options == {"stop": ["B"]}
+    assert load_settings().limits.concurrent_turns == 3
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

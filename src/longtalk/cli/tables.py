@@ -89,22 +89,24 @@ def cut(text: str, width: int) -> str:
 
 def wrap_line(line: str, width: int) -> list[str]:
     """Return a line in parts that are at most `width` terminal cells wide, broken between words where possible."""
-    parts = []
-    while measure(line) > width:
-        used = end = 0
-        while used + _measure_character(line[end]) <= width:
-            used += _measure_character(line[end])
+    parts: list[str] = []
+    start = 0
+    while True:
+        used, end = 0, start
+        while end < len(line) and used + (cells := _measure_character(line[end])) <= width:
+            used += cells
             end += 1
+        if end == len(line):
+            return [*parts, line[start:]]
         # A character of two cells is wider than one cell.
-        end = max(end, 1)
-        space = line.rfind(" ", 0, end + 1)
-        if space > 0 and line[:space].strip():
-            parts.append(line[:space])
-            line = line[space + 1 :]
+        end = max(end, start + 1)
+        space = line.rfind(" ", start, end + 1)
+        if space > start and line[start:space].strip():
+            parts.append(line[start:space])
+            start = space + 1
         else:
-            parts.append(line[:end])
-            line = line[end:]
-    return [*parts, line]
+            parts.append(line[start:end])
+            start = end
 
 
 def _measure_character(character: str) -> int:

@@ -2,9 +2,9 @@
 
 Recalled text follows the message of one turn, so the provider never has it in its cache. The head of an epoch is read
 from the cache. A passage that was recalled in so many turns that this has cost more than standing in the head would
-have (`Meter.promotion_turns`) is quoted there in the next epoch, in the form of recalled text, with its date. While it
-stands there, turns that need it are counted, but don't quote it again. If it is needed less in an epoch, the next head
-is without it.
+have (`Meter.compute_promotion_turns`) is quoted there in the next epoch, in the form of recalled text, with its date.
+While it stands there, turns that need it are counted, but don't quote it again. If it is needed less in an epoch, the
+next head is without it.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def _change_alias(text: str, name: str, model: ModelSettings | None) -> str:
         raise InputError(f"The settings have no model {name!r}.")
     if model is not None:
         # They are written into the table of the model, with those that this table had.
-        text = re.sub(start + r"\.options\][^\n]*\n?[^\[]*?(?=^[ \t]*\[|\Z)", "", text, flags=re.MULTILINE)
+        text = re.sub(start + r"\.options\][^\n]*(?:\n(?![ \t]*\[)[^\n]*)*\n?", "", text, flags=re.MULTILINE)
     tables = re.findall(start + r"\.([^\].\n]+)[^\]\n]*\]", text, re.MULTILINE)
     if model is None and tables:
         raise InputError(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Generator
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from longtalk import Chat, KeepAll, KeepLast, Summarize, join
 from longtalk._util import json_bytes
-from longtalk.errors import InputError, Overloaded, RequestRefused
+from longtalk.errors import ContextOverflow, InputError, Overloaded, RequestRefused
 from longtalk.events import Compacted, Done, Notice, Text
 from longtalk.memory.summary import Summary, render_summary_prompt
 from longtalk.state.codec import decode, encode
@@ -243,6 +244,31 @@ def test_a_stream_tells_when_a_summary_begins_to_stand_for_older_exchanges() -> 
     assert event.epoch.summary is not None
     assert has_summary(chat.provider.requests[-1])
     assert event.entry == event.transcript[-1].id == read(events[-1].reply)[-2].id
+
+
+class Refusing(SummaryModel):
+    """A model that refuses the first request with a summary as too long."""
+
+    has_refused = False
+
+    def stream(self, body: bytes) -> Generator[bytes, None, None]:
+        if not self.has_refused and has_summary(body):
+            self.has_refused = True
+            raise ContextOverflow("too long")
+        for data in super().stream(body):
+            yield data
+
+
+def test_a_stream_tells_once_of_a_summary_that_replaces_one_that_was_refused() -> None:
+    model = Refusing()
+    chat = Chat(model, policy=LIMIT)
+    state, told = None, 0
+    while not told:
+        events = [event for event in chat.stream(f"Hello. {WORDS * 5}", state=state)]
+        told = sum(isinstance(event, Compacted) for event in events)
+        state = events[-1].reply.state if isinstance(events[-1], Done) else None
+    assert model.has_refused
+    assert told == 1
 
 
 @both

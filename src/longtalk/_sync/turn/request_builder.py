@@ -81,7 +81,8 @@ class RequestBuilder:
             prepared = self._prepare(quirks)
         epoch, transcript = prepared.plan.epoch, prepared.transcript
         if prepared.plan.begins and epoch.summary is not None and not epoch.summary.is_brief:
-            self.compacted.append(Compacted(transcript[-1].id, transcript, epoch))
+            # A request that is built again, because the one before it was refused, begins its epoch again.
+            self.compacted = [Compacted(transcript[-1].id, transcript, epoch)]
         session_key = self._make_session_key() if self._recipient.keeps_conversation else ""
         session = self._find_session(session_key, prepared.plan.epoch) if session_key else None
         if self._memory.is_active or session_key:

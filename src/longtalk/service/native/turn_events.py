@@ -103,6 +103,8 @@ TurnEvent: TypeAlias = (
 """Any event of a turn's stream. The last one is `done` or `error`."""
 
 _encoder = msgspec.json.Encoder()
+_AFTER_ANSWER = b'{"type":"tool_call"', b'{"type":"tool_result"', b'{"type":"notice","kind":"output_refused"'
+"""How events begin that follow an answer which was saved."""
 
 
 def to_event(event: Event) -> TurnEvent | None:
@@ -159,7 +161,7 @@ def read_last_text(events: Iterable[bytes]) -> str:
     for event in events:
         if event.startswith(b'{"type":"text"'):
             text += msgspec.json.decode(event)["text"]
-        elif event.startswith((b'{"type":"tool_call"', b'{"type":"tool_result"')):
+        elif event.startswith(_AFTER_ANSWER):
             text = ""
     return text
 
