@@ -110,6 +110,16 @@ async def test_words_and_phrases_are_found(store: Store) -> None:
     assert await archive.search("") == [] == await archive.search("nothing")
 
 
+async def test_a_search_on_a_branch_finds_what_matches_less_than_what_other_branches_have(store: Store) -> None:
+    one = talk(store)
+    said = await one.send("The bow is mentioned once in this long message about the violin and the strings.")
+    side = await one.fork(said.turn_id, name="side")
+    for _ in range(5):
+        await side.send("bow")
+    found = await AsyncArchive(store).search("bow", limit=1, conversation="c", branch="main")
+    assert [hit.entry for hit in found] == [(await one.history())[0].id]
+
+
 async def test_conversations_of_other_owners_are_hidden(store: Store) -> None:
     await talk(store, owner="ada").send("secret")
     archive = AsyncArchive(store, owner="bob")

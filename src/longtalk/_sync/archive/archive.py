@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from longtalk.transfer.owners import Owners
 
 Format: TypeAlias = Literal["md", "json", "jsonl"]
-_OTHER_BRANCHES = 3
-"""How many times as many hits are read if only those on one branch are wanted."""
+_MORE = 4
+"""How many times as many hits are read if too few of them are on the branch that is wanted."""
 
 
 class Archive(ArchiveReading):
@@ -101,13 +101,17 @@ class Archive(ArchiveReading):
         """
         if branch is not None and conversation is None:
             raise InputError("`branch` names a branch of a conversation: pass `conversation` too.")
-        terms, wanted = parse_terms(text), limit if branch is None else _OTHER_BRANCHES * limit
-        found: list[SearchHit] = call_store(
-            self.store, lambda: self.store.candidates(self.owner, terms, wanted, conversation=conversation)
-        )
-        if branch is not None and conversation is not None:
-            select = partial(select_on_branch, self.store)
-            found = (self._call(select, conversation, branch, found))[:limit]
+        terms, most = parse_terms(text), limit
+        while True:
+            search = partial(self.store.candidates, self.owner, terms, most, conversation=conversation)
+            found: list[SearchHit] = call_store(self.store, search)
+            if branch is None or conversation is None:
+                break
+            is_all = len(found) < most
+            found = (self._call(partial(select_on_branch, self.store), conversation, branch, found))[:limit]
+            if is_all or len(found) >= limit:
+                break
+            most *= _MORE
         if not terms or len(found) >= limit:
             return found
         from longtalk.archive.brief_lines import find_app_lines
