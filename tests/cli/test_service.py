@@ -85,7 +85,9 @@ def test_settings_are_changed_and_the_rest_of_the_file_stays(home: dict[str, str
     assert longtalk("config", "alias", "tutor", environment=home).stdout.startswith("tutor\tollama:z")
     assert longtalk("config", "set", "default_model", environment=home).stdout == "ollama:x\n"
     assert file.read_text() == before
-    longtalk("config", "unset", "tutor", environment=home)
+    longtalk("config", "set", "default_model", "tutor", environment=home)
+    noted = longtalk("config", "unset", "tutor", environment=home).stderr
+    assert "It is still your default model." in noted
     longtalk("config", "unset", "default_model", environment=home)
     assert file.read_text().strip() == "# mine\nport = 9000  # a comment\n\n[limits]\nbody_bytes = 9"
 

@@ -70,6 +70,8 @@ def unset(name: str, *, as_json: bool) -> None:
         hint = f"{suggest(name, known)} `longtalk config show` prints all."
         raise InputError(f"There is no setting, alias or stored key {name!r}.{hint}")
     print_result({"name": name, "file": str(path)}, f"Removed {what} in {path}.", as_json=as_json, show=print_note)
+    if what.startswith("the name") and load_settings().default_model == name:
+        print_note("It is still your default model. Choose another one: longtalk models default MODEL")
 
 
 def choose_default_model(name: str, *, as_json: bool) -> None:

@@ -89,13 +89,19 @@ def test_ctrl_c_stops_an_answer_keeps_it_and_at_the_prompt_clears_the_line(
 
 def test_a_chat_shows_the_last_exchange_and_can_change_it(loopback: Loopback, start: Start, talks: str) -> None:
     with SQLite(talks) as store:
-        Conversation("lesson", model=Scripted(says("# Lightly\n\nLike *this*.")), store=store).send("How?")
+        said = Conversation("lesson", model=Scripted(says("# Lightly\n\nLike *this*.")), store=store).send("How?")
     loopback.say(streamed("Like that."), streamed("So."))
     person = start("lesson")
     person.wait_for(r"\n> How\?\n\nLightly\n\nLike this\.\n")
+    person.send(f"/edit {said.entries[0].id} Why?", "changes the last message, not")
     person.send("/retry", r"The answer so far is now on branch \S+\)\n\nLike that\.")
     person.type("/edit" + ENTER)
-    person.wait_for(r"> /edit\n> How\?")
+    person.wait_for(r"> /edit\nedit> How\?")
+    person.type(CTRL_C)
+    person.wait_for(r"Nothing was changed\.\n>")
+    person.send("/cost", "tokens")
+    person.type("/edit" + ENTER)
+    person.wait_for(r"tokens(?s:.*)> /edit\nedit> How\?")
     person.send(" Why?", r"is now on branch main-(?s:.*)So\.")
     assert sent(loopback) == ["How? Why?"]
     person.send("/branches", r"\* +main +2 (?s:.*)main-\S+ +2 ")

@@ -169,7 +169,12 @@ def _edit(chat: Chat, message: str) -> None:
     if not last:
         print_note("There are no messages yet.")
         return
-    changed = message or chat.screen.read(draft=last) or ""
+    entry = message.partition(" ")[0]
+    if any(entry == each.id for each in chat.session.talk.history()):
+        raise InputError(
+            f"/edit changes the last message, not {entry}. To change an earlier one: longtalk edit ID {entry}"
+        )
+    changed = message or chat.screen.read(edit=last) or ""
     if not changed.strip() or changed == last:
         print_note("Nothing was changed.")
     else:

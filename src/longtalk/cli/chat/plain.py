@@ -41,8 +41,11 @@ class Screen(Protocol):
         """The keys that do something, and what."""
         ...
 
-    def read(self, draft: str = "") -> str | None:
-        """Return the next message or command; None at the end of the input. The user can change the draft."""
+    def read(self, edit: str = "") -> str | None:
+        """Return the next message or command; None at the end of the input.
+
+        With `edit`, an earlier message, return its changed text; None if the user gives up.
+        """
         ...
 
     def show_answer(self, session: ChatSession, stream: Stream[StoredReply]) -> None:
@@ -70,10 +73,10 @@ class Plain:
             with contextlib.suppress(ImportError):
                 import readline  # noqa: F401
 
-    def read(self, draft: str = "") -> str | None:
+    def read(self, edit: str = "") -> str | None:
         if not self._is_terminal:
             return self._read_pipe()
-        if draft:
+        if edit:
             print_note("This terminal can't edit the message here: write it after the command.")
         while True:
             try:

@@ -50,6 +50,7 @@ class Prompt:
 
     def __init__(self, session: ChatSession, *, color: bool) -> None:
         self.is_multiline = False
+        self._edits = False
         self._session = session
         self._completer = _CommandCompleter(session)
         self._prompt: PromptSession[str] = PromptSession(
@@ -67,10 +68,14 @@ class Prompt:
             color_depth=None if color else ColorDepth.DEPTH_1_BIT,
         )
 
-    def read(self, draft: str = "") -> str:
-        """Return what was written. Raises `EOFError` at Ctrl-D, and `KeyboardInterrupt` at Ctrl-C on an empty line."""
+    def read(self, draft: str = "", *, edits: bool = False) -> str:
+        """Return what was written. Raises `EOFError` at Ctrl-D, and `KeyboardInterrupt` at Ctrl-C on an empty line.
+
+        With `edits`, the draft is an earlier message, and Ctrl-C always raises.
+        """
         self._completer.forget()
-        return self._prompt.prompt([("class:prompt", "> ")], default=draft)
+        self._edits = edits
+        return self._prompt.prompt([("class:prompt", "edit> " if edits else "> ")], default=draft)
 
     def _is_command(self) -> bool:
         return self._prompt.default_buffer.text.startswith("/")
@@ -108,7 +113,7 @@ class Prompt:
 
         @keys.add("c-c", filter=writes)
         def _(event: KeyPressEvent) -> None:
-            if event.current_buffer.text:
+            if event.current_buffer.text and not self._edits:
                 event.current_buffer.reset()
             else:
                 event.app.exit(exception=KeyboardInterrupt, style="class:aborting")

@@ -57,7 +57,8 @@ class FullScreen:
     def is_multiline(self, value: bool) -> None:
         self._prompt.is_multiline = value
 
-    def read(self, draft: str = "") -> str | None:
+    def read(self, edit: str = "") -> str | None:
+        draft = edit
         while True:
             if self._typed and not draft:
                 draft, is_complete = self._typed.pop(0)
@@ -65,10 +66,12 @@ class FullScreen:
                     print_text(f"> {draft}")
                     return draft
             try:
-                text = self._prompt.read(draft)
+                text = self._prompt.read(draft, edits=bool(edit))
             except EOFError:
                 return None
             except KeyboardInterrupt:
+                if edit:
+                    return None
                 print_note("(To leave, type /exit or press Ctrl-D.)")
                 continue
             if text.strip():
