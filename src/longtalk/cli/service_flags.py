@@ -207,7 +207,6 @@ def config_unset(name: str, as_json: bool) -> None:
     \b
     longtalk config unset default_model
     longtalk config unset tutor
-    longtalk config unset anthropic
     """
     from longtalk.cli.config import unset
 
