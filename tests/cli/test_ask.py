@@ -98,6 +98,8 @@ def test_options_of_the_last_turn_are_named_and_can_be_taken_back(
     done = longtalk(*at(loopback, talks, "-c", "More."), environment=environment)
     assert done.stderr == "(As before: max_tokens 5. To take it back: -o max_tokens '')\n"
     assert json.loads(loopback.requests[-1])["max_tokens"] == 5
+    first = longtalk("show", "--store", talks, "--json", environment=environment).stdout.splitlines()[0]
+    assert json.loads(first)["options"] == {"max_tokens": 5}
     for arguments in (["-o", "max_tokens", ""], []):
         done = longtalk(*at(loopback, talks, "-c", *arguments, "More."), environment=environment)
         assert "max_tokens" not in json.loads(loopback.requests[-1])
@@ -377,6 +379,8 @@ def test_words_that_are_files_or_conversations_are_not_asked(
     for name in ("a.py", "b.py"):
         (tmp_path / name).write_text("pass")
     done = longtalk(*at(loopback, talks, "-f", tmp_path / "a.py", tmp_path / "b.py", "What?"), environment=environment)
+    assert (done.returncode, "for each file, write -f" in done.stderr) == (1, True)
+    done = longtalk(*at(loopback, talks, tmp_path / "a.py", tmp_path / "b.py"), environment=environment)
     assert (done.returncode, "for each file, write -f" in done.stderr) == (1, True)
     started = longtalk(*at(loopback, talks, "--id", "trip", "Where?"), environment=environment)
     assert started.stderr == "(Starting conversation trip.)\n"

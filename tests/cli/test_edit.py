@@ -154,6 +154,8 @@ def test_the_first_word_is_an_id_only_if_the_conversation_has_it(
         turn = Archive(store).history("lesson-7", branch=branch)[2].turn
     done = longtalk(*at(loopback, talks, turn, "Why?"), environment=environment)
     assert (done.returncode, f"This branch has no entry or turn {turn!r}" in done.stderr) == (1, True)
+    done = longtalk(*at(loopback, talks, f"{turn}-0x", "Why?"), environment=environment)
+    assert (done.returncode, "This branch has no entry or turn" in done.stderr) == (1, True)
 
 
 def test_a_changed_message_keeps_its_images(

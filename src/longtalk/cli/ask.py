@@ -79,7 +79,9 @@ def run(
 
 def _check_words(words: Sequence[str], files: Sequence[str], store: str | None, owner: str, *, goes_on: bool) -> None:
     """Raise `InputError` if words of the question look like files or a conversation that were meant as such."""
-    named = [each for each in words if os.path.isfile(each)] if files and len(words) > 1 else []
+    # A plain word may be the name of a file by chance.
+    is_meant = bool(files) and len(words) > 1
+    named = [each for each in words if (is_meant or "." in each or "/" in each) and os.path.isfile(each)]
     if named:
         raise InputError(
             f"{display_name(named[0])} is a file, but would be a part of the question: for each file, write -f "

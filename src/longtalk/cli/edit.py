@@ -19,8 +19,8 @@ from longtalk.cli.session import ChatSession, exit_on_signals, open_session
 from longtalk.cli.store import choose_branch, find_conversation, open_archive
 from longtalk.errors import InputError, LongtalkError, NotFound
 
-_ENTRY = re.compile(r"[a-z0-9]{12}-\d+")
-"""The form of the ids of entries, which no word has."""
+_ENTRY = re.compile(r"[a-z0-9]{12}-\d\w*")
+"""The form of the ids of entries, also mistyped ones, which no word has."""
 
 _TURN = re.compile(r"[a-z0-9]{12}")
 """The form of the ids of turns, which some words have, too."""

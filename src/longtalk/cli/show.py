@@ -87,8 +87,10 @@ def run(
     elif topics:
         print_topics(entries, as_json=as_json)
     elif as_json:
+        options = held.options if held is not None else {}
+        last_turn = {name: value for name, value in (("system", system), ("options", options)) if value}
         for number, each in enumerate(entries[first:]):
-            _print_entry(each, {"system": system} if number == 0 and system else {})
+            _print_entry(each, last_turn if number == 0 else {})
     else:
         if held is not None and held.options and not limit:
             print_text(f"options  (of the last turn)\n    {format_options(held.options)}\n")
