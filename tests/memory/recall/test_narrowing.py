@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from longtalk.memory.recall import narrowing
 from longtalk.memory.recall.index import RecallIndex, Unit
-from longtalk.memory.recall.narrowing import narrow
+from longtalk.memory.recall.narrowing import narrow, select_units
 from longtalk.memory.recall.reranking import rank
 from tests.support.properties import examples
 
@@ -78,7 +78,7 @@ def test_a_short_conversation_and_one_with_vectors_are_ranked_whole() -> None:
 
 def test_a_term_weighs_as_much_in_a_selection_as_in_the_whole() -> None:
     index = RecallIndex(make_units(200, {40: "The spare bow is in the blue wardrobe."}))
-    some = index.select(np.array([3, 40, 41, 90]))
+    some = select_units(index, np.array([3, 40, 41, 90]))
     terms = np.arange(len(index.vocabulary.terms))
     assert some.parts == index.parts
     assert some.compute_rarities(terms).tolist() == index.compute_rarities(terms).tolist()
@@ -88,8 +88,8 @@ def test_units_with_a_gap_between_them_do_not_lend_to_each_other() -> None:
     texts = ["Where does your sister rehearse?", "Soup.", "In an old factory.", "Fine."]
     index = RecallIndex([Unit(i, "user", text, START) for i, text in enumerate(texts)])
     question = "Where does the sister rehearse?"
-    assert 3 not in [hit.position for hit in rank(index.select(np.array([0, 3])), question).hits]
-    assert 2 in [hit.position for hit in rank(index.select(np.array([0, 1, 2])), question).hits]
+    assert 3 not in [hit.position for hit in rank(select_units(index, np.array([0, 3])), question).hits]
+    assert 2 in [hit.position for hit in rank(select_units(index, np.array([0, 1, 2])), question).hits]
 
 
 WORDS = ("violin", "bow", "sister", "Lisbon", "tram", "soup", "always", "Tuesday", "the", "in")
@@ -113,4 +113,4 @@ UNITS = st.lists(
 def test_a_selection_of_all_units_is_ranked_like_the_whole(units: list[Unit], query: str) -> None:
     units = sorted(units, key=lambda unit: unit.at)
     index = RecallIndex([replace(each, position=i) for i, each in enumerate(units)])
-    assert rank(index.select(np.arange(len(index))), query) == rank(index, query)
+    assert rank(select_units(index, np.arange(len(index))), query) == rank(index, query)

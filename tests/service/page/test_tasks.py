@@ -31,7 +31,9 @@ def test_a_user_finds_out_why_the_model_forgot_and_has_it_sent(serve: Serve, vis
     expect(hit).to_contain_text("A line in Memory stands for it, and was sent: “birthday is 19 September (corrected)”")
     assert find_problems(one.page) == []
     hit.get_by_role("button", name="Pin: send it with every request").click()
-    expect(one.page.locator(".notices")).to_contain_text("Pinned: the message and its answer. The next request has both.")
+    expect(one.page.locator(".notices")).to_contain_text(
+        "Pinned: the message and its answer. The next request has both."
+    )
     expect(hit.get_by_role("button", name="Unpin")).to_be_visible()
     panel.get_by_role("button", name="Later turn").click()
     expect(panel).to_contain_text("Next request not sent yet")

@@ -20,7 +20,6 @@ units only when they are quoted: it can read them again from where the conversat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 
 import msgspec
 import numpy as np
@@ -325,35 +324,6 @@ class RecallIndex:
             self.vectors.truncate(words)
         self.restore_topic()
 
-    def select(self, units: Array) -> RecallIndex:
-        """Return an index of some units for one ranking. Weights of terms are those in the whole index.
-
-        `units` are the numbers of the units, in order. What the selected index lacks are the texts.
-        """
-        places = np.full(len(self), -1, np.int32)
-        places[units] = np.arange(len(units))
-        part_places = places[self.part_units.values]
-        parts = np.flatnonzero(part_places >= 0)
-        label_places = places[self.label_units.values]
-        labels = np.flatnonzero(label_places >= 0)
-        found = copy(self)
-        found.size, found.skipped_parts = 0, round(self.parts) - len(parts)
-        for name in ("positions", "times", "is_assistant", "speakers", "lengths", "has_one_part"):
-            setattr(found, name, getattr(self, name).pick(units))
-        for name in ("part_starts", "part_stops", "traits", "norms"):
-            setattr(found, name, getattr(self, name).pick(parts))
-        found.part_units = _make_column(part_places[parts])
-        found.first_parts = _make_column(np.searchsorted(found.part_units.values, np.arange(len(units))))
-        # Units with a gap between them are no neighbours.
-        gaps = np.diff(units, prepend=-1) > 1
-        found.stretches = _number_runs(gaps, self.stretches.values[units])
-        found.sessions = _number_runs(False, self.sessions.values[units])
-        found.topics = _number_runs(False, self.topics.values[units])
-        found.postings = self.postings.pick(parts)
-        found.label_terms, found.label_words = self.label_terms.pick(labels), self.label_words.pick(labels)
-        found.label_units = _make_column(label_places[labels])
-        return found
-
     def restore_topic(self) -> None:
         """Let the topic tracker continue after the last unit."""
         topics, first_parts = self.topics.values, self.first_parts.values
@@ -424,15 +394,3 @@ class RecallIndex:
             parts[~is_known] = len(self.part_units) + self.skipped_parts
         rarities: Array = np.log(1 + np.maximum(0.0, parts - counts + 0.5) / (counts + 0.5))
         return rarities
-
-
-def _make_column(values: Array) -> Column:
-    found = Column(np.int32)
-    found.extend(values)
-    return found
-
-
-def _number_runs(begins: Array | bool, values: Array) -> Column:
-    """Return the number of the run of each value, from 0. A run begins where `begins` says so or the value changes."""
-    changes = np.diff(values, prepend=values[:1]) != 0
-    return _make_column(np.cumsum(changes | begins))

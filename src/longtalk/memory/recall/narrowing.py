@@ -7,14 +7,16 @@ for all words at once, and for frequent ones only while too few units have been 
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
-from longtalk.memory.recall.columns import Array, find_highest
+from longtalk.memory.recall.columns import Array, Column, find_highest
 from longtalk.memory.recall.index import RecallIndex
 from longtalk.memory.recall.query import Query, parse_query
 from longtalk.memory.recall.ranking import find_days, find_years, shift
 
-__all__ = ["MAX_UNITS", "narrow"]
+__all__ = ["MAX_UNITS", "narrow", "select_units"]
 
 MAX_UNITS = 10_000
 """The maximum number of units that are all ranked, if recall is by words."""
@@ -34,7 +36,7 @@ def narrow(index: RecallIndex, query: str, now: int) -> RecallIndex:
     days = find_days(index)
     scores = _score_units(index, parse_query(query, now=now, years=find_years(days)), days)
     kept = find_highest(scores, _KEPT_UNITS)
-    return index.select(kept[scores[kept] > 0])
+    return select_units(index, kept[scores[kept] > 0])
 
 
 def _score_units(index: RecallIndex, query: Query, days: Array) -> Array:
@@ -74,3 +76,45 @@ def _score_terms(index: RecallIndex, query: Query) -> Array:
         # A unit of several parts with the term scores once.
         scores[units] += rarity
     return scores
+
+
+def select_units(index: RecallIndex, units: Array) -> RecallIndex:
+    """Return an index of some units for one ranking. Weights of terms are those in the whole index.
+
+    `units` are the numbers of the units, in order. What the selected index lacks are the texts.
+    """
+    places = np.full(len(index), -1, np.int32)
+    places[units] = np.arange(len(units))
+    part_places = places[index.part_units.values]
+    parts = np.flatnonzero(part_places >= 0)
+    label_places = places[index.label_units.values]
+    labels = np.flatnonzero(label_places >= 0)
+    found = copy(index)
+    found.size, found.skipped_parts = 0, round(index.parts) - len(parts)
+    for name in ("positions", "times", "is_assistant", "speakers", "lengths", "has_one_part"):
+        setattr(found, name, getattr(index, name).pick(units))
+    for name in ("part_starts", "part_stops", "traits", "norms"):
+        setattr(found, name, getattr(index, name).pick(parts))
+    found.part_units = _make_column(part_places[parts])
+    found.first_parts = _make_column(np.searchsorted(found.part_units.values, np.arange(len(units))))
+    # Units with a gap between them are no neighbours.
+    gaps = np.diff(units, prepend=-1) > 1
+    found.stretches = _number_runs(gaps, index.stretches.values[units])
+    found.sessions = _number_runs(False, index.sessions.values[units])
+    found.topics = _number_runs(False, index.topics.values[units])
+    found.postings = index.postings.pick(parts)
+    found.label_terms, found.label_words = index.label_terms.pick(labels), index.label_words.pick(labels)
+    found.label_units = _make_column(label_places[labels])
+    return found
+
+
+def _make_column(values: Array) -> Column:
+    found = Column(np.int32)
+    found.extend(values)
+    return found
+
+
+def _number_runs(begins: Array | bool, values: Array) -> Column:
+    """Return the number of the run of each value, from 0. A run begins where `begins` says so or the value changes."""
+    changes = np.diff(values, prepend=values[:1]) != 0
+    return _make_column(np.cumsum(changes | begins))
