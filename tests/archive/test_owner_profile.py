@@ -136,6 +136,19 @@ async def test_a_line_can_be_edited_and_is_gone_with_its_source(store: Store) ->
     assert "cellist" not in json.dumps(info.meta)
 
 
+async def test_an_edit_is_gone_when_its_sources_were_redacted_without_a_trace_in_their_times(store: Store) -> None:
+    first = await learn(store)
+    await learn(store, "c")
+    [line] = await first.profile.lines()
+    await first.profile.replace(line.id, "a cellist")
+    await talk(store, "b").send("Hello")
+    for entry in await first.history():
+        assert store.redact("ada", "a", entry.id, b'{"role":"user","content":"[redacted]"}')
+    await AsyncArchive(store, owner="ada").delete("c")
+    info: Any = store.info("ada", PROFILE_ID)
+    assert "cellist" not in json.dumps(info.meta)
+
+
 async def test_an_edited_line_is_returned_as_it_is_stored(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     profile = AsyncArchive(store, owner="ada").profile()
     line = await profile.add("prefers", "short answers")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from longtalk import AsyncArchive, AsyncConversation, KeepLast
+from longtalk.archive.tree import find_last_branch
 from longtalk.errors import NotFound
 from longtalk.stores.base import Commit
 from longtalk.stores.in_memory import InMemory
@@ -105,3 +106,8 @@ async def test_the_tree_says_where_each_branch_forks() -> None:
         ("fork", "main", 2, 6),
         ("twig", "fork", 4, 6),
     ]
+
+
+def test_a_conversation_without_branches_has_no_last_branch() -> None:
+    with pytest.raises(NotFound, match="was deleted"):
+        find_last_branch([])

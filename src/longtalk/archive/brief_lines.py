@@ -14,15 +14,18 @@ from longtalk.transcript.standing import read_record
 
 
 def find_app_lines(
-    store: Store, owner: str, terms: Collection[str], limit: int, conversation: str | None
+    store: Store, owner: str, terms: Collection[str], limit: int, conversation: str | None, branch: str | None
 ) -> list[SearchHit]:
     """Return at most `limit` lines of the app that are no longer in a brief and contain any of the terms, best first.
 
-    With `conversation`, search only the briefs of that conversation. A line is found once in each conversation.
+    With `conversation`, search only the briefs of that conversation; with `branch` too, only the brief of that branch.
+    A line is found once in each conversation.
     """
     hits: dict[tuple[str, str], SearchHit] = {}
     for name in store.conversations_with(owner, KIND) if conversation is None else [conversation]:
         for each in store.branches(owner, name):
+            if branch not in (None, each.branch):
+                continue
             for line, placed in _list_lines(store, owner, name, each.branch):
                 hit = SearchHit(
                     conversation=name,

@@ -161,7 +161,7 @@ def forget_source(store: Store, owner: str, conversation: str) -> None:
     is_gone = conversation in before.sources and store.info(owner, conversation) is None
     if not is_gone and not before.edits:
         return
-    stated = _list_stated_lines(store, owner, conversation) if before.edits else set()
+    stated = _list_stated_lines(store, owner, conversation, before.edits) if before.edits else set()
 
     def change(record: OwnerRecord) -> OwnerRecord:
         sources = tuple(name for name in record.sources if name != conversation) if is_gone else record.sources
@@ -171,14 +171,31 @@ def forget_source(store: Store, owner: str, conversation: str) -> None:
     change_owner_record(store, owner, change)
 
 
-def _list_stated_lines(store: Store, owner: str, changed: str) -> set[str]:
-    """Return the ids of all lines of a profile. Only `changed` and what this process does not know are read."""
+def _list_stated_lines(store: Store, owner: str, changed: str, wanted: Collection[str]) -> set[str]:
+    """Return the ids of all lines of a profile.
+
+    Only `changed` is read, what this process does not know, and what it knew to state a `wanted` line if that has
+    changed.
+    """
     cache = _caches.setdefault(store, _Cache())
     before, merged = cache.get(owner)
-    known, _, app = _read_known(store, owner, {name: each for name, each in before.items() if name != changed})
+    known, fresh, app = _read_known(store, owner, {name: each for name, each in before.items() if name != changed})
+    # A redaction changes no time.
+    stating = [name for name, each in known.items() if name not in fresh and _states_any(each, wanted)]
+    stale = [name for name in stating if not _has_revisions(store.branches(owner, name), known[name])]
+    known.update(_read_conversations(store, owner, stale))
     merged = merged.update(known, app)
     cache.put(owner, known, merged)
     return {line.id for line in merged.lines}
+
+
+def _states_any(known: _Known, wanted: Collection[str]) -> bool:
+    return any(line.id in wanted for each in known.contributions for line in each.lines)
+
+
+def _has_revisions(heads: Iterable[BranchHead], known: _Known) -> bool:
+    """Return True if the branches that were read last are among these heads, at the same revisions."""
+    return {(head.branch, head.revision) for head in heads}.issuperset(known.revisions)
 
 
 def read_privacy(store: Store, owner: str, conversation: str) -> bool:

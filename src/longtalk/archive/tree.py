@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from longtalk.errors import NotFound
 from longtalk.stores.base import MAIN, BranchHead, SearchHit, Store
 from longtalk.stores.leases import is_free
 from longtalk.transcript.transcript import TurnStatus
@@ -25,8 +26,11 @@ class BranchPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_last_branch(heads: Iterable[BranchHead]) -> str:
-    """Return the branch on which a conversation goes on: the one that changed last."""
-    return max(heads, key=lambda head: (head.updated, head.revision, head.branch == MAIN)).branch
+    """Return the branch on which a conversation goes on: the one that changed last. Raises `NotFound` for none."""
+    found = list(heads)
+    if not found:
+        raise NotFound("The conversation has no branches, because it was deleted. List the conversations again.")
+    return max(found, key=lambda head: (head.updated, head.revision, head.branch == MAIN)).branch
 
 
 def read_tree(store: Store, owner: str, conversation: str) -> list[BranchPlace]:

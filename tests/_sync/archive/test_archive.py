@@ -441,6 +441,33 @@ def test_a_turn_that_fails_after_a_redaction_does_not_store_the_content_again(
     assert "secret" not in on_disk(tmp_path)
 
 
+class _BusyStore(StoreProxy):
+    """A store on which another process runs a turn between the first reads of a redaction and what it writes."""
+
+    def __init__(self, store: Store, answer: bytes) -> None:
+        super().__init__(store)
+        self._answers = [answer]
+
+    def redact(self, *arguments: Any) -> bool:
+        for answer in self._answers:
+            self._answers = []
+            model = Scripted(answer)
+            Conversation("c", model=model, store=self._store, policy=Memory(recall=0)).send("And then?")
+        return self._store.redact(*arguments)
+
+
+def test_a_redaction_erases_what_a_turn_quotes_while_it_runs(store: Store) -> None:
+    quoting = says('Good.<MEMORY_CARD>{"+facts":["Her bow is made of pernambuco"]}</MEMORY_CARD>')
+    one = Conversation("c", model=Scripted(says("Yes.")), store=store, policy=Memory(recall=0))
+    one.send("My bow is made of pernambuco.")
+    busy: Any = _BusyStore(store, quoting)
+    Archive(busy).redact("c", (one.history())[0].id)
+    again = Conversation("c", model=Scripted(), store=store, policy=Memory(recall=0))
+    assert [said.text for said in again.history()] == ["[redacted]", "Yes.", "And then?", "Good."]
+    assert "pernambuco" not in again.export("json")
+    assert again.brief.lines() == ()
+
+
 def test_redacting_an_unknown_entry_is_an_error(store: Store) -> None:
     talk(store).send("x")
     with pytest.raises(InputError, match="Entry 'x-0' of conversation 'c' not found"):
@@ -638,6 +665,16 @@ def test_fallen_lines_are_gone_after_a_deletion_or_redaction(store: Store) -> No
     archive.delete("a")
     archive.redact("b", (archive.history("b"))[0].id)
     assert [hit.text for hit in archive.search("pernambuco")] == ["Her bow is made of pernambuco c"]
+
+
+def test_a_search_on_a_branch_finds_its_fallen_lines_beside_better_ones_of_other_branches(store: Store) -> None:
+    archive = Archive(store)
+    talk = lose_a_line(store, "c", "pernambuco")
+    other = talk.fork(name="other")
+    for text in ("pernambuco pernambuco", "pernambuco pernambuco pernambuco", "silk"):
+        other.brief.set("facts", text)
+    (hit,) = archive.search("pernambuco", conversation="c", branch="main", limit=1)
+    assert (hit.branch, hit.text) == ("main", "pernambuco")
 
 
 def test_entries_come_before_the_lines_of_briefs_and_the_limit_holds_for_both(store: Store) -> None:

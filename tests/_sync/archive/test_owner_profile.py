@@ -136,6 +136,19 @@ def test_a_line_can_be_edited_and_is_gone_with_its_source(store: Store) -> None:
     assert "cellist" not in json.dumps(info.meta)
 
 
+def test_an_edit_is_gone_when_its_sources_were_redacted_without_a_trace_in_their_times(store: Store) -> None:
+    first = learn(store)
+    learn(store, "c")
+    [line] = first.profile.lines()
+    first.profile.replace(line.id, "a cellist")
+    talk(store, "b").send("Hello")
+    for entry in first.history():
+        assert store.redact("ada", "a", entry.id, b'{"role":"user","content":"[redacted]"}')
+    Archive(store, owner="ada").delete("c")
+    info: Any = store.info("ada", PROFILE_ID)
+    assert "cellist" not in json.dumps(info.meta)
+
+
 def test_an_edited_line_is_returned_as_it_is_stored(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     profile = Archive(store, owner="ada").profile()
     line = profile.add("prefers", "short answers")

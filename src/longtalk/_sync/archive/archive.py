@@ -10,7 +10,7 @@ Methods that take the id of a conversation raise `NotFound` if the conversation 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -26,11 +26,13 @@ from longtalk.archive.tree import select_on_branch
 from longtalk._sync.branches.branch import Branch
 from longtalk.branches.expire import expire
 from longtalk.errors import CorruptStore, InputError, NotFound
+from longtalk.memory.brief.record import KIND as BRIEF
 from longtalk.memory.profile.config import Profile
 from longtalk.stores.base import MAIN, ConversationInfo, DeletionReceipt, SearchHit, Store
 from longtalk.stores.checks import check_parents
 from longtalk.transcript.manifest import read_manifest as read_manifest
-from longtalk.transcript.standing import read_record
+from longtalk.transcript.pack import Entry
+from longtalk.transcript.transcript import Transcript
 from longtalk.wires.pairing import check_pairs
 
 if TYPE_CHECKING:
@@ -117,9 +119,9 @@ class Archive(ArchiveReading):
         from longtalk.archive.brief_lines import find_app_lines
 
         lines: list[SearchHit] = call_store(
-            self.store, lambda: find_app_lines(self.store, self.owner, terms, limit - len(found), conversation)
+            self.store, lambda: find_app_lines(self.store, self.owner, terms, limit - len(found), conversation, branch)
         )
-        return [*found, *(line for line in lines if branch in (None, line.branch))]
+        return [*found, *lines]
 
     # Across conversations
 
@@ -302,39 +304,48 @@ class Archive(ArchiveReading):
         """
         from longtalk.branches.rebuild import strip_settings
         from longtalk.branches.settings import StoredSettings, find_settings
-        from longtalk.memory.brief.record import KIND, BriefRecord, redact_since, with_brief_record
+        from longtalk.memory.brief.record import read_brief_record, redact_since, with_brief_record
         from longtalk.memory.recall.labels import find_quotes
         from longtalk.policies import KeepAll
 
-        briefs: dict[str, BriefRecord] = {}
-        settings: dict[str, StoredSettings] = {}
-        redacted: dict[str, bytes] = {}
-        for head in self._list_heads(conversation):
-            entries = self._read_entries(conversation, head.branch)
-            position = next((i for i, each in enumerate(entries) if each.id == entry), None)
-            if position is None:
-                continue
-            redacted[entry] = replace_content(entries[position], REDACTED)
-            quotes = find_quotes(entries[position], entries[position + 1 :])
-            redacted |= {other.id: replace_content(other, rest or REDACTED) for other, rest in quotes}
-            records = (self._read_head(conversation, head.branch)).records
-            found = [read_record(each.record, BriefRecord) for each in records if each.record.kind == KIND]
-            if found and found[-1] is not None:
-                briefs[head.branch] = redact_since(found[-1], entries[position].at, position)
-            held = find_settings(each.record for each in records if each.position >= position)
+        original: Entry | None = None
+        is_erased = False
+        places: dict[str, tuple[int, int]] = {}
+        while True:
+            # A turn that was running meanwhile may have quoted the entry, so this ends when nothing is left to erase.
+            found: dict[str, bytes] = {}
+            for head in self._list_heads(conversation):
+                entries = self._read_entries(conversation, head.branch)
+                position = next((i for i, each in enumerate(entries) if each.id == entry), None)
+                if position is None:
+                    continue
+                original = original or entries[position]
+                places[head.branch] = entries[position].at, position
+                found |= _select_changed(
+                    (other, rest or REDACTED) for other, rest in find_quotes(original, entries[position + 1 :])
+                )
+            if original is None:
+                raise not_found_error(conversation, entry)
+            if not is_erased:
+                found[entry] = replace_content(original, REDACTED)
+                is_erased = True
+            elif not found:
+                break
+            for name, native in found.items():
+                self._call(self.store.redact, conversation, name, native)
+        for branch, (at, position) in places.items():
+
+            def strip_brief(transcript: Transcript, at: int = at, position: int = position) -> Transcript:
+                return with_brief_record(transcript, redact_since(read_brief_record(transcript), at, position))
+
+            stored = Branch(self.store, self.owner, conversation, branch, KeepAll())
+            records = (self._read_head(conversation, branch)).records
+            if any(each.record.kind == BRIEF for each in records):
+                call_store(self.store, partial(stored.attach, strip_brief))
+            # The system text that was given with a later turn may quote the entry, so it is not stored again.
+            held: StoredSettings | None = find_settings(each.record for each in records if each.position >= position)
             if held is not None:
-                settings[head.branch] = held
-        if not redacted:
-            raise not_found_error(conversation, entry)
-        for name, native in redacted.items():
-            self._call(self.store.redact, conversation, name, native)
-        for branch, brief in briefs.items():
-            stored = Branch(self.store, self.owner, conversation, branch, KeepAll())
-            call_store(self.store, partial(stored.attach, partial(with_brief_record, record=brief)))
-        # The system text that was given with a later turn may quote the entry, so it is not stored again.
-        for branch, held in settings.items():
-            stored = Branch(self.store, self.owner, conversation, branch, KeepAll())
-            call_store(self.store, partial(stored.attach, partial(strip_settings, stored=held)))
+                call_store(self.store, partial(stored.attach, partial(strip_settings, stored=held)))
         call_store(self.store, lambda: forget_source(self.store, self.owner, conversation))
 
     def delete(self, conversation: str) -> DeletionReceipt:
@@ -351,3 +362,9 @@ class Archive(ArchiveReading):
         if receipt is not None:
             call_store(self.store, lambda: forget_source(self.store, self.owner, conversation))
         return receipt
+
+
+def _select_changed(wanted: Iterable[tuple[Entry, str]]) -> dict[str, bytes]:
+    """Return the JSON of those entries that do not have the wanted text as all of their content yet, by their ids."""
+    replaced = [(entry, replace_content(entry, text)) for entry, text in wanted]
+    return {entry.id: native for entry, native in replaced if native != entry.native}
