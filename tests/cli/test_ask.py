@@ -115,6 +115,7 @@ def test_tools_that_are_not_passed_any_more_are_named(
     assert longtalk(*at(loopback, talks, "-c", *tools, "More."), environment=environment).stderr == ""
     done = longtalk(*at(loopback, talks, "-c", "More."), environment=environment)
     assert "(add is not passed any more: add -T with the file that has the functions.)" in done.stderr
+    assert "tools have changed, so the model reads the whole conversation again.)" in done.stderr
 
 
 def test_the_model_can_call_the_functions_of_a_file(

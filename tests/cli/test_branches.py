@@ -11,8 +11,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from longtalk import Archive, Conversation, InputError, Memory
+from longtalk._sync.branches.branch import Branch
+from longtalk._sync.branches.operations import rewind_before
 from longtalk.cli.service_flags import commands
 from longtalk.errors import NotFound
+from longtalk.policies import KeepAll
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import Terminal, store_at
 
@@ -54,6 +57,15 @@ def test_a_title_is_listed_and_other_metadata_stays(filled: str) -> None:
     (found,) = objects("list", "--store", filled)
     assert (found["title"], found["meta"]["topic"]) == ("Bows, held", "bows")
     assert isinstance(run("rename", "lesson-7", " ", "--store", filled).exception, InputError)
+
+
+def test_a_conversation_whose_messages_were_all_taken_back_keeps_its_title(filled: str) -> None:
+    (before,) = objects("list", "--store", filled)
+    held = store_at(filled)
+    rewind_before(Branch(held, "", "lesson-7", "main", KeepAll(), create=False), entry(filled, 0))
+    held.close()
+    (after,) = objects("list", "--store", filled)
+    assert after["title"] == before["title"] != ""
 
 
 def test_a_fork_is_listed_with_its_source(filled: str) -> None:

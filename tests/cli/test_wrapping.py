@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,21 @@ def test_however_a_text_arrives_it_is_broken_at_the_same_words(text: str, size: 
     assert "".join(shown.split()) == "".join(text.split())
     if max(map(len, text.split()), default=0) <= 20:
         assert max(map(measure, shown.split("\n"))) <= columns
+
+
+@pytest.mark.parametrize("letter", ["x", "e\u0301", "\u0301"])
+def test_little_of_a_long_word_that_arrives_in_pieces_is_held_back(letter: str) -> None:
+    wrapped = WordWrap(60)
+    given = shown = 0
+    for piece in ["Here: ", *[letter] * 2_000]:
+        given, shown = given + len(piece), shown + len(wrapped.add(piece))
+        assert given - shown <= 510
+    assert shown + len(wrapped.end()) == given
+
+
+def test_no_more_blanks_than_fill_a_line_are_kept() -> None:
+    assert wrap(["a", *[" "] * 2_000, "b"], 60) == "a\nb"
+    assert len(wrap([*[" "] * 2_000, "b"], 60)) == 61
 
 
 def test_the_lines_of_a_text_stay_as_they_are_where_they_fit() -> None:

@@ -20,6 +20,10 @@ from longtalk.usage import Usage
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n(.*?)^[ \t]*\1[`~]*[ \t]*$", re.DOTALL | re.MULTILINE)
 _MOST_RESULT = 200
 """How many characters of the arguments and the result of a tool are shown."""
+_SHORT = {
+    "preamble_changed": "The system text or the tools have changed, so the model reads the whole conversation again."
+}
+"""Notices in fewer words than the library needs."""
 _CUT = {"length": "cut off by the length limit", "filtered": "cut off by the provider's filter"}
 
 
@@ -71,7 +75,7 @@ def print_stream(stream: Stream[StoredReply]) -> StoredReply:
 def describe_event(event: Notice | ToolCall | ToolResult) -> str:
     """Return a line on a notice, a tool call or its result. In a pipe, it is empty for tools."""
     if isinstance(event, Notice):
-        return f"({event.text})"
+        return f"({_SHORT.get(event.kind, event.text)})"
     if not sys.stderr.isatty():
         return ""
     if isinstance(event, ToolCall):

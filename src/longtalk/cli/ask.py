@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from longtalk._sync.providers.local.provider import Local
-from longtalk.cli.answers import extract_code, print_stream, print_usage
+from longtalk.cli.answers import describe_event, extract_code, print_stream, print_usage
 from longtalk.cli.ask_inputs import load_tools, read_question, read_schema
 from longtalk.cli.clock import show_clock
 from longtalk.cli.earlier import mention_branch, mention_options, mention_tools
@@ -117,7 +117,7 @@ def _answer(session: ChatSession, message: Any, arguments: Mapping[str, Any], *,
         with show_clock():
             reply = talk.send(message, system=session.system, on_busy="wait", **arguments)
         for notice in reply.notices:
-            print_note(f"({notice.text})")
+            print_note(describe_event(notice))
         print_text(extract_code(reply.text) if extract else json.dumps(reply.output, ensure_ascii=False))
         print_usage(reply)
     else:

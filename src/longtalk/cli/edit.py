@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import io
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from longtalk._sync.archive.archive import Archive
-from longtalk.archive.history import HistoryEntry
 from longtalk.cli.answers import print_stream, print_usage
-from longtalk.cli.chat.turns import add_attachments, find_last_message, take_back
+from longtalk.cli.chat.turns import add_attachments, find_message, take_back
 from longtalk.cli.output import escape_line, print_json, print_note
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
 from longtalk.cli.store import choose_branch, find_conversation, open_archive
-from longtalk.errors import InputError, LongtalkError, NotFound
-
-_ENTRY = re.compile(r"[a-z0-9]{12}-\d\w*")
-"""The form of the ids of entries, also mistyped ones, which no word has."""
-
-_TURN = re.compile(r"[a-z0-9]{12}")
-"""The form of the ids of turns, which some words have, too."""
+from longtalk.errors import InputError, LongtalkError
 
 
 def run(
@@ -43,7 +34,7 @@ def run(
     """
     with open_archive(store, owner) as archive:
         branch = choose_branch(archive, find_conversation(archive, id), branch)
-        message, words = _find_message(archive, id, branch, words)
+        message, words = find_message(archive, id, branch, words)
     text = " ".join(words) or _read_text(message.text)
     if not text.strip():
         raise InputError("The new text is empty: write it after the id, or pipe it in.")
@@ -70,34 +61,6 @@ def _answer(session: ChatSession, message: Any, kept: str, *, as_json: bool) -> 
         return
     print_note(f"(The exchange so far is now on branch {escape_line(kept)}.)")
     print_usage(print_stream(talk.stream(message, system=session.system, on_busy="wait")))
-
-
-def _find_message(
-    archive: Archive,
-    id: str,  # noqa: A002
-    branch: str,
-    words: Sequence[str],
-) -> tuple[HistoryEntry, Sequence[str]]:
-    """Return the message to change, and the words of its new text. The first word may be the id of an entry or turn."""
-    entries = archive.history(id, branch=branch)
-    last = find_last_message(entries)
-    if last is None:
-        raise InputError("There are no messages yet.")
-    named = [each for each in entries if words and words[0] in (each.id, each.turn)]
-    if not named:
-        if words and (_ENTRY.fullmatch(words[0]) or _is_elsewhere(archive, id, words[0])):
-            raise NotFound(f"This branch has no entry or turn {words[0]!r}: `longtalk show` prints the ids.")
-        return entries[last], words
-    message = next((each for each in named if each.role == "user"), None)
-    if message is None:
-        raise InputError(f"The entry {words[0]!r} is not a message of yours ({named[0].role}): name one that is.")
-    return message, words[1:]
-
-
-def _is_elsewhere(archive: Archive, id: str, word: str) -> bool:  # noqa: A002
-    """Return True if a word is the id of an entry or turn on any branch of the conversation."""
-    names = find_conversation(archive, id).branches if _TURN.fullmatch(word) else ()
-    return any(word in (each.id, each.turn) for name in names for each in archive.history(id, branch=name))
 
 
 def _read_text(before: str) -> str:

@@ -54,5 +54,10 @@ def find_title(archive: Archive, summary: ConversationInfo) -> str:
         return ""
     # The title does not depend on where the conversation goes on.
     branch = MAIN if MAIN in summary.branches else summary.branches[0]
-    pack = archive.store.read(archive.owner, summary.id, branch, 0, _FIRST)
-    return shorten(next((text_if_readable(entry) for entry in pack.entries() if entry.role == "user"), ""), 80)
+    # If all messages of this branch were taken back, the others have them.
+    for name in (branch, *(each for each in summary.branches if each != branch)):
+        pack = archive.store.read(archive.owner, summary.id, name, 0, _FIRST)
+        text = next((text_if_readable(entry) for entry in pack.entries() if entry.role == "user"), "")
+        if text.strip():
+            return shorten(text, 80)
+    return ""

@@ -16,6 +16,8 @@ _WIDE_PART = re.compile(f"[{_WIDE}]")
 _FENCE = re.compile(r"\s*(```|~~~)")
 _LONGEST = 20
 """The cells of a usual word. What has more room than this is printed at once, without its end."""
+_LONGEST_START = 500
+"""How many characters of a line are looked at for a fence, and how many of a word are held back at most."""
 
 
 def adapt_text() -> WordWrap | LineEnds | None:
@@ -54,10 +56,14 @@ class WordWrap:
                 self._is_code = not self._is_code
             self._column, self._blanks, self._is_inside, self._line = 0, "", False, ""
             return text
-        self._line += part
+        if len(self._line) < _LONGEST_START:
+            self._line += part
+        if self._is_code:
+            return part
         if part.isspace():
             text = self._print_word()
-            self._blanks, self._is_inside = self._blanks + part, False
+            # What would leave the line shows nothing.
+            self._blanks, self._is_inside = (self._blanks + part)[: self._room], False
             return text
         if _WIDE_PART.match(part):
             # A line may be broken before and after each of these.
@@ -68,14 +74,16 @@ class WordWrap:
             return text
         self._word += part
         used = self._column + measure(self._blanks) + measure(self._word)
-        return self._print_word() if self._is_code or used + _LONGEST <= self._room else ""
+        # It is clear where the word goes as soon as it surely fits, or does not. So little of a long one is held back.
+        is_clear = used + _LONGEST <= self._room or used > self._room or len(self._word) > _LONGEST_START
+        return self._print_word() if is_clear else ""
 
     def _print_word(self) -> str:
         if not self._word:
             return ""
         cells = measure(self._blanks) + measure(self._word)
         text = self._blanks + self._word
-        if self._column and not self._is_inside and not self._is_code and self._column + cells > self._room:
+        if self._column and not self._is_inside and self._column + cells > self._room:
             text, cells, self._column = f"\n{self._word}", measure(self._word), 0
         # The terminal breaks a word that is longer than a line.
         self._column = (self._column + cells - 1) % self._room + 1

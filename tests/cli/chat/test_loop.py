@@ -280,6 +280,39 @@ def test_at_a_terminal_a_space_makes_a_message_of_a_slash(
     assert sent(loopback) == ["/help"]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r"])
+def test_lines_pasted_into_a_plain_terminal_are_one_message(
+    end: str, loopback: Loopback, environment: dict[str, str], tmp_path: Path
+) -> None:
+    loopback.say(streamed("One."))
+    person = Terminal(at(loopback, "--store", f"{tmp_path}/x.db"), environment)
+    person.wait_for("> ")
+    person.type("def f():\n    return 1\n\nWhat is it?\n/model\n".replace("\n", end))
+    person.wait_for("One.")
+    person.wait_for("Model: compatible:m")
+    person.type("/quit\n")
+    assert person.exit_code() == 0
+    person.close()
+    assert sent(loopback) == ["def f():\n    return 1\n\nWhat is it?"]
+
+
+def test_without_an_id_open_lists_the_conversations(
+    loopback: Loopback, environment: dict[str, str], tmp_path: Path
+) -> None:
+    store = f"{tmp_path}/x.db"
+    with store_at(store) as held:
+        Conversation("lesson-7", model=Scripted(says("Hi.")), store=held).send("Hello!")
+    person = Terminal(at(loopback, "other", "--store", store), environment)
+    person.type("/open\n")
+    person.wait_for(r"lesson-7 .* Hello!")
+    person.wait_for("/open ID continues one")
+    person.type("/open lesson7\n")
+    person.wait_for(r"Did you mean 'lesson-7'\? /open shows all conversations")
+    person.type("/quit\n")
+    assert person.exit_code() == 0
+    person.close()
+
+
 HINT = "(The last message has no complete answer. To ask for it again, type /again.)"
 
 
@@ -798,7 +831,7 @@ def test_another_model_closes_the_one_before_and_a_model_that_fails_changes_noth
         monkeypatch.setattr(made, "close", lambda: (closed.append(name), close()))
         return made
 
-    monkeypatch.setattr("longtalk.cli.session.connect", connect_watched)
+    monkeypatch.setattr("longtalk.cli.holding.connect", connect_watched)
     with store_at(store) as held:
         model = Scripted(says("Hi."))
         model.label = "ollama:broken"

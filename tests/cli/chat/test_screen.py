@@ -93,7 +93,7 @@ def test_a_chat_shows_the_last_exchange_and_can_change_it(loopback: Loopback, st
     loopback.say(streamed("Like that."), streamed("So."))
     person = start("lesson")
     person.wait_for(r"\n> How\?\n\nLightly\n\nLike this\.\n")
-    person.send(f"/edit {said.entries[0].id} Why?", "changes the last message, not")
+    person.send(f"/edit {said.entries[1].id} Why?", r"is not a message of yours \(assistant\)")
     person.send("/retry", r"The answer so far is now on branch \S+\)\n\nLike that\.")
     person.type("/edit" + ENTER)
     person.wait_for(r"> /edit\nedit> How\?")
@@ -105,6 +105,23 @@ def test_a_chat_shows_the_last_exchange_and_can_change_it(loopback: Loopback, st
     person.send(" Why?", r"is now on branch main-(?s:.*)So\.")
     assert sent(loopback) == ["How? Why?"]
     person.send("/branches", r"\* +main +2 (?s:.*)main-\S+ +2 ")
+    assert person.leave() == 0
+
+
+def test_an_earlier_message_is_found_by_its_text_and_changed(loopback: Loopback, start: Start, talks: str) -> None:
+    with SQLite(talks) as store:
+        talk = Conversation("lesson", model=Scripted(says("Lightly."), says("Like this.")), store=store)
+        first = talk.send("How do I hold it?").entries[0].id
+        talk.send("And how do I move it?")
+    loopback.say(streamed("With care."))
+    person = start("lesson")
+    person.type("/edit ")
+    person.wait_for(rf"(?s)And how do I move it\?.*{first} +How do I hold it\?")
+    person.type(f"{first}{ENTER}")
+    person.wait_for(r"edit> How do I hold it\?")
+    person.send(" Please.", r"is now on branch main-(?s:.*)With care\.")
+    assert sent(loopback) == ["How do I hold it? Please."]
+    person.send("/branches", r"\* +main +2 (?s:.*)main-\S+ +4 ")
     assert person.leave() == 0
 
 

@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 from longtalk._util.suggest import suggest
 from longtalk.cli.chat import turns, views
-from longtalk.cli.chat.plain import Screen, find_last_exchange
+from longtalk.cli.chat.plain import Screen, find_command, find_last_exchange
 from longtalk.cli.output import escape_line, print_note
 from longtalk.cli.session import ChatSession
 from longtalk.errors import InputError
 from longtalk.policies.notation import format_policy, parse_policy
 from longtalk.stores.base import MAIN
 
-_WORD = re.compile(r"/[a-z]+(?=\s|$)")
 _LEAVING = ("exit", "quit")
 """What leaves other chats, and this one at a terminal."""
 _FILE_HINT = "To ask about a file, leave the chat and use `longtalk ask -c -f FILE`, or -a FILE with an image"
@@ -61,12 +60,6 @@ class Command(NamedTuple):
 
 class Leave(Exception):
     """Raised by the command that ends the chat."""
-
-
-def find_command(line: str) -> str:
-    """Return the word at the beginning of a line that has the form of a command; empty if there is none."""
-    found = _WORD.match(line)
-    return found[0] if found else ""
 
 
 def find_foreign_command(line: str) -> str:
@@ -161,24 +154,22 @@ def describe_place(session: ChatSession) -> str:
     return escape_line(session.id) + ("" if branch == MAIN else f" on branch {escape_line(branch)}")
 
 
-# The last exchange
+# Messages
 
 
-def _edit(chat: Chat, message: str) -> None:
-    last = turns.get_last_message(chat.session)
-    if not last:
+def _edit(chat: Chat, text: str) -> None:
+    talk = chat.session.talk
+    if turns.find_last_message(talk.history()) is None:
         print_note("There are no messages yet.")
         return
-    entry = message.partition(" ")[0]
-    if any(entry == each.id for each in chat.session.talk.history()):
-        raise InputError(
-            f"/edit changes the last message, not {entry}. To change an earlier one: longtalk edit ID {entry}"
-        )
-    changed = message or chat.screen.read(edit=last) or ""
-    if not changed.strip() or changed == last:
+    words = text.split(None, 1)
+    entry, rest = turns.find_message(chat.session.archive, talk.id, talk.branch, words)
+    # The first word is the id of a message, or belongs to the text.
+    changed = (text if len(rest) == len(words) else "".join(rest)) or chat.screen.read(edit=entry.text) or ""
+    if not changed.strip() or changed == entry.text:
         print_note("Nothing was changed.")
     else:
-        turns.edit(chat.session, chat.screen, changed)
+        turns.edit(chat.session, chat.screen, entry, changed)
 
 
 def _undo(chat: Chat, _: str) -> None:
@@ -225,7 +216,13 @@ def _new(chat: Chat, name: str) -> None:
 
 
 def _open(chat: Chat, id: str) -> None:  # noqa: A002
-    chat.session.open(id)
+    if not id:
+        views.show_conversations(chat.session)
+        return
+    try:
+        chat.session.open(id)
+    except InputError as problem:
+        raise InputError(str(problem).replace("`longtalk list`", "/open")) from None
     print_note(f"Continuing conversation {describe_place(chat.session)} with {chat.session.provider.label}.")
     show_last_exchange(chat)
 
@@ -290,7 +287,7 @@ _TABLE = (
     Command(
         "/retry", "", "answer the last message again; a branch keeps the old answer", lambda chat, _: turns.retry(*chat)
     ),
-    Command("/edit", "[TEXT]", "change the last message, and have it answered", _edit),
+    Command("/edit", "[ENTRY] [TEXT]", "change the last message, or an earlier one, and have it answered", _edit),
     Command("/undo", "", "take back the last exchange; a branch keeps it", _undo),
     Command("/fork", "[NAME]", "go on on a new branch", _fork),
     Command("/branches", "[NAME]", "list the branches, or switch to one", _branches),
@@ -304,7 +301,7 @@ _TABLE = (
         lambda chat, path: views.export(chat.session, path),
     ),
     Command("/new", "[NAME]", "start a new conversation; this one is kept", _new),
-    Command("/open", "ID", "continue another conversation", _open),
+    Command("/open", "[ID]", "list the last conversations, or continue another one", _open),
     Command("/help", "[COMMAND]", "show this list", _help),
     Command("/exit", "", "leave (or Ctrl-D); the conversation continues next time", _exit),
 )

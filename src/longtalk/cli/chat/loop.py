@@ -22,12 +22,11 @@ from longtalk.cli.chat.commands import (
     Leave,
     asks_model,
     describe_place,
-    find_command,
     find_foreign_command,
     run_command,
     show_last_exchange,
 )
-from longtalk.cli.chat.plain import Plain, Screen
+from longtalk.cli.chat.plain import Plain, Screen, find_command
 from longtalk.cli.earlier import mention_settings, mention_tools
 from longtalk.cli.options import check_options, list_removed, parse_options
 from longtalk.cli.output import can_move_cursor, print_error, print_note

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import select
 import sys
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,8 +18,17 @@ from longtalk.reply import StoredReply
 
 END = "/end"
 """The line that ends a message of several lines."""
+_COMMAND = re.compile(r"/[a-z]+(?=\s|$)")
 _MOST_LINES = 20
 """How many lines of the last exchange are shown at most."""
+_PASTE_SECONDS = 0.05
+"""How long to wait for the next line of a paste. The terminal has most of it at once."""
+
+
+def find_command(line: str) -> str:
+    """Return the word at the beginning of a line that has the form of a command; empty if there is none."""
+    found = _COMMAND.match(line)
+    return found[0] if found else ""
 
 
 class Screen(Protocol):
@@ -69,6 +80,8 @@ class Plain:
         self._lines = lines
         self._is_terminal = sys.stdin.isatty()
         self._is_read = False
+        self._typed: list[str] = []
+        """Commands that stood below a message, as in what was typed during an answer."""
         if self._is_terminal:
             with contextlib.suppress(ImportError):
                 import readline  # noqa: F401
@@ -79,8 +92,10 @@ class Plain:
         if edit:
             print_note("This terminal can't edit the message here: write it after the command.")
         while True:
+            if self._typed:
+                return self._typed.pop()
             try:
-                text = self._read_lines() if self.is_multiline else self._input("> ")
+                text = self._read_lines() if self.is_multiline else self._read_line()
             except EOFError:
                 print_note("")
                 return None
@@ -97,6 +112,18 @@ class Plain:
     def show_exchange(self, question: str, answer: str) -> None:
         if self._is_terminal and sys.stdout.isatty():
             print_text(f"\n> {cut_lines(question.split(chr(10)))}\n{cut_lines(answer.split(chr(10)))}\n")
+
+    def _read_line(self) -> str:
+        """Read a line, and the lines that are there at once, for they were pasted: all of them are one message."""
+        lines = [self._input("> ")]
+        with contextlib.suppress(EOFError):
+            while not find_command(lines[0]) and select.select([sys.stdin], [], [], _PASTE_SECONDS)[0]:
+                line = self._input("")
+                if find_command(line):
+                    self._typed.append(line)
+                    break
+                lines.append(line)
+        return "\n".join(lines).lstrip("\n")
 
     def _read_lines(self) -> str:
         """Read a message of several lines, up to the line `/end`, and return to messages of one line."""

@@ -19,7 +19,7 @@ from prompt_toolkit.styles import Style
 from longtalk._util import user_dirs
 from longtalk._util.private_files import create_private, make_private_folder
 from longtalk.cli.chat.commands import COMMANDS
-from longtalk.cli.output import escape_line
+from longtalk.cli.output import escape_line, shorten
 from longtalk.cli.session import ChatSession
 from longtalk.cli.tables import cut, measure
 from longtalk.errors import LongtalkError
@@ -30,6 +30,7 @@ from longtalk.service.settings import load_settings
 
 _MOST = 200
 """How many values are offered at most."""
+_MOST_TEXT = 50
 _HISTORY_BYTES = 1 << 20
 """When the file of earlier messages is longer, its older half is dropped."""
 _POLICIES = (
@@ -134,21 +135,27 @@ class Prompt:
 
 
 class _CommandCompleter(Completer):
-    """Completes commands, and what they take: models, ids of conversations, branches, policies, paths."""
+    """Completes commands, and what they take: models, ids of conversations and messages, branches, policies, paths."""
 
     def __init__(self, session: ChatSession) -> None:
+        self._session = session
         self._known: dict[str, list[str]] = {}
+        self._texts: dict[str, str] = {}
+        """The beginnings of messages by their ids, which say nothing."""
         self._lists: dict[str, Callable[[], Iterator[str]]] = {
             "/model": self._list_models,
             "/open": lambda: (each.id for each in session.archive.conversations(limit=_MOST)),
             "/branches": lambda: iter([] if session.is_new else session.talk.branches()),
             "/policy": lambda: iter(_POLICIES),
+            "/edit": lambda: self._list_messages("user"),
+            "/pin": lambda: self._list_messages("user", "assistant"),
             "/help": lambda: (name.lstrip("/") for name in COMMANDS),
         }
 
     def forget(self) -> None:
         """Look the values up again when they are next needed."""
         self._known.clear()
+        self._texts.clear()
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
         text = document.text_before_cursor
@@ -165,7 +172,9 @@ class _CommandCompleter(Completer):
             yield from PathCompleter(expanduser=True).get_completions(Document(rest), event)
         elif word in self._lists:
             found = (each for each in self._list_values(word) if each.startswith(rest))
-            yield from (Completion(each, -len(rest)) for each in islice(found, _MOST))
+            yield from (
+                Completion(each, -len(rest), display_meta=self._texts.get(each)) for each in islice(found, _MOST)
+            )
 
     def _list_values(self, word: str) -> list[str]:
         if word not in self._known:
@@ -175,6 +184,14 @@ class _CommandCompleter(Completer):
             except (LongtalkError, OSError):
                 self._known[word] = []
         return self._known[word]
+
+    def _list_messages(self, *roles: str) -> Iterator[str]:
+        """Yield the ids of messages, the last one first."""
+        entries = [] if self._session.is_new else self._session.talk.history()
+        for each in reversed(entries):
+            if each.role in roles:
+                self._texts[each.id] = escape_line(shorten(each.text, _MOST_TEXT))
+                yield each.id
 
     @staticmethod
     def _list_models() -> Iterator[str]:

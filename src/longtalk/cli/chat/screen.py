@@ -14,8 +14,7 @@ from rich.text import Text
 from longtalk._sync.providers.local.provider import Local
 from longtalk._sync.turn.stream import Stream
 from longtalk.cli.answers import describe_event, format_usage, get_refusal, print_stream
-from longtalk.cli.chat.commands import find_command
-from longtalk.cli.chat.plain import cut_lines
+from longtalk.cli.chat.plain import cut_lines, find_command
 from longtalk.cli.chat.prompt import Prompt
 from longtalk.cli.chat.rendering import AnswerView, join_lines, render_markdown
 from longtalk.cli.output import escape, print_note, print_text, shorten

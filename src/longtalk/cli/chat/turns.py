@@ -1,19 +1,27 @@
-"""Turns of the chat: send a message, answer again, replace the last message, take it back."""
+"""Turns of the chat: send a message, answer again, replace a message, take the last one back."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from longtalk._sync.archive.archive import Archive
 from longtalk._sync.branches.branch import Branch
 from longtalk._sync.branches.operations import rewind_before
 from longtalk.archive.history import HistoryEntry
 from longtalk.cli.chat.plain import Screen
 from longtalk.cli.output import escape_line, pluralize, print_note
 from longtalk.cli.session import ChatSession
-from longtalk.errors import Busy
+from longtalk.cli.store import find_conversation
+from longtalk.errors import Busy, InputError, NotFound
 from longtalk.wires import WIRES
 from longtalk.wires.convert import read_attachments
+
+_ENTRY = re.compile(r"[a-z0-9]{12}-\d\w*")
+"""The form of the ids of entries, also mistyped ones, which no word has."""
+_TURN = re.compile(r"[a-z0-9]{12}")
+"""The form of the ids of turns, which some words have, too."""
 
 
 def run_turn(session: ChatSession, screen: Screen, message: Any) -> None:
@@ -64,18 +72,11 @@ def _answer_last(session: ChatSession, screen: Screen, what: str) -> None:
     run_turn(session, screen, None)
 
 
-def get_last_message(session: ChatSession) -> str:
-    """Return the text of the last message; empty if there is none."""
-    entries = session.talk.history()
-    position = find_last_message(entries)
-    return "" if position is None else entries[position].text
-
-
-def edit(session: ChatSession, screen: Screen, message: str) -> None:
-    """Replace the last message, and let the model answer the new one. Another branch keeps the old exchange."""
-    entries = session.talk.history()
-    if _take_back(session, "The exchange so far"):
-        run_turn(session, screen, add_attachments(session, entries[find_last_message(entries) or 0], message))
+def edit(session: ChatSession, screen: Screen, entry: HistoryEntry, message: str) -> None:
+    """Replace a message, and let the model answer the new one. Another branch keeps it and what followed."""
+    branch = take_back(session, entry.id)
+    print_note(f"(The exchange so far is now on branch {escape_line(branch)}.)")
+    run_turn(session, screen, add_attachments(session, entry, message))
 
 
 def add_attachments(session: ChatSession, entry: HistoryEntry, text: str) -> Any:
@@ -92,19 +93,13 @@ def add_attachments(session: ChatSession, entry: HistoryEntry, text: str) -> Any
 
 def undo(session: ChatSession) -> None:
     """Take back the last message and its answer. Another branch keeps them."""
-    _take_back(session, "The exchange")
-
-
-def _take_back(session: ChatSession, what: str) -> bool:
-    """Cut the conversation before its last message. Return False if there is no message."""
     entries = session.talk.history()
     position = find_last_message(entries)
     if position is None:
         print_note("There are no messages yet.")
-        return False
-    branch = take_back(session, entries[position].id)
-    print_note(f"({what} is now on branch {escape_line(branch)}.)")
-    return True
+    else:
+        branch = take_back(session, entries[position].id)
+        print_note(f"(The exchange is now on branch {escape_line(branch)}.)")
 
 
 def take_back(session: ChatSession, entry: str) -> str:
@@ -119,3 +114,31 @@ def take_back(session: ChatSession, entry: str) -> str:
 def find_last_message(entries: Sequence[HistoryEntry]) -> int | None:
     """Return the position of the last message of the user; None if there is none."""
     return max((i for i, each in enumerate(entries) if each.role == "user"), default=None)
+
+
+def find_message(
+    archive: Archive,
+    id: str,  # noqa: A002
+    branch: str,
+    words: Sequence[str],
+) -> tuple[HistoryEntry, Sequence[str]]:
+    """Return the message to change, and the words of its new text. The first word may be the id of an entry or turn."""
+    entries = archive.history(id, branch=branch)
+    last = find_last_message(entries)
+    if last is None:
+        raise InputError("There are no messages yet.")
+    named = [each for each in entries if words and words[0] in (each.id, each.turn)]
+    if not named:
+        if words and (_ENTRY.fullmatch(words[0]) or _is_elsewhere(archive, id, words[0])):
+            raise NotFound(f"This branch has no entry or turn {words[0]!r}: `longtalk show` prints the ids.")
+        return entries[last], words
+    message = next((each for each in named if each.role == "user"), None)
+    if message is None:
+        raise InputError(f"The entry {words[0]!r} is not a message of yours ({named[0].role}): name one that is.")
+    return message, words[1:]
+
+
+def _is_elsewhere(archive: Archive, id: str, word: str) -> bool:  # noqa: A002
+    """Return True if a word is the id of an entry or turn on any branch of the conversation."""
+    names = find_conversation(archive, id).branches if _TURN.fullmatch(word) else ()
+    return any(word in (each.id, each.turn) for name in names for each in archive.history(id, branch=name))

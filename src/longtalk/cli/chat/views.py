@@ -10,6 +10,7 @@ from longtalk._sync.archive.archive import Archive
 from longtalk.archive.metrics import Metrics
 from longtalk.cli.context import find_window, print_context
 from longtalk.cli.export import export_conversation
+from longtalk.cli.list import find_title
 from longtalk.cli.output import escape_line, format_time, pluralize, print_note, print_text, reword_error, wrap
 from longtalk.cli.profile import print_lines
 from longtalk.cli.search import describe_nothing, print_hits
@@ -33,6 +34,13 @@ _TURNS = (
     Column("received", is_number=True),
     Column("cost", is_number=True),
 )
+_CONVERSATIONS = (
+    Column("", shortest=1),
+    Column("conversation", shortest=20),
+    Column("changed", rank=1),
+    Column("title", shortest=20),
+)
+_MOST_CONVERSATIONS = 10
 _MOST_TURNS = 10
 """How many turns `/cost` lists."""
 _MOST_HITS = 10
@@ -111,6 +119,16 @@ def show_branches(session: ChatSession) -> None:
         star = "*" if head.branch == session.talk.branch else ""
         rows.append((star, head.branch, str(head.size), format_time(head.updated)))
     print_table(_BRANCHES, rows)
+
+
+def show_conversations(session: ChatSession) -> None:
+    """Print the conversations that changed last; the one in use has a star."""
+    rows = [
+        ("*" if each.id == session.id else "", each.id, format_time(each.updated), find_title(session.archive, each))
+        for each in session.archive.conversations(limit=_MOST_CONVERSATIONS)
+    ]
+    print_table(_CONVERSATIONS, rows)
+    print_note("/open ID continues one, and Tab completes its ID." if rows else "No conversations yet.")
 
 
 def search(archive: Archive, words: str) -> None:
