@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import time
 import weakref
 from collections.abc import AsyncGenerator
@@ -1033,7 +1034,7 @@ async def test_rewinding_waits_for_the_turn_that_runs(store: Store, monkeypatch:
 async def test_rewinding_reads_the_branch_again_after_a_concurrent_commit(store: Store) -> None:
     class Faster(Wrapped):
         def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
-            if commit.cut is not None and not self.commits[1:]:
+            if not self.commits:
                 self.commits.append(commit)
                 self.store.write(owner, conversation, Commit(expect=commit.expect, at=now()))
             return super().write(owner, conversation, commit)
@@ -1044,6 +1045,36 @@ async def test_rewinding_reads_the_branch_again_after_a_concurrent_commit(store:
     kept = await talk(Faster(store)).rewind(first.turn_id)
     assert texts(store) == ["user: x", "assistant: a"]
     assert texts(store, kept) == ["user: x", "assistant: a", "user: y", "assistant: b"]
+    assert [head.branch for head in store.branches("", "c")] == ["main", kept]
+
+
+async def test_rewinding_leaves_no_other_branch_if_a_record_is_added_in_between(store: Store) -> None:
+    class Faster(Wrapped):
+        did = False
+
+        def write(self, owner: str, conversation: str, commit: Commit) -> BranchHead:
+            head = self.store.head(owner, conversation)
+            if commit.cut is not None and head is not None and not self.did:
+                # A summary that is finished meanwhile keeps the lease.
+                self.did = True
+                self.store.write(owner, conversation, Commit(expect=head.revision, lease=head.lease, at=now()))
+            return super().write(owner, conversation, commit)
+
+    conversation = talk(store, says("a"), says("b"))
+    first = await conversation.send("x")
+    await conversation.send("y")
+    kept = await talk(Faster(store)).rewind(first.turn_id)
+    assert texts(store, kept) == ["user: x", "assistant: a", "user: y", "assistant: b"]
+    assert [head.branch for head in store.branches("", "c")] == ["main", kept]
+
+
+async def test_names_of_branches_stay_short_when_branches_fork_again(store: Store) -> None:
+    conversation = talk(store, says("a"))
+    await conversation.send("x")
+    for _ in range(3):
+        conversation = await conversation.fork()
+        assert re.fullmatch(r"main-[a-z0-9]{4}", conversation.branch)
+    assert (await (await conversation.fork(name="trip-summer")).fork()).branch.startswith("trip-summer-")
 
 
 async def test_history_tells_all_that_was_said(store: Store) -> None:
@@ -1204,7 +1235,7 @@ async def test_a_branch_without_a_name_gets_one_that_is_free(store: Store, monke
     await talk.send("Hello")
     names = iter(["aaaaaabbbbbb", "aaaaaacccccc", "ddddddeeeeee"])
     monkeypatch.setattr("longtalk.branches.operations.new_id", lambda: next(names))
-    assert [(await talk.fork()).branch, (await talk.fork()).branch] == ["main-aaaaaa", "main-dddddd"]
+    assert [(await talk.fork()).branch, (await talk.fork()).branch] == ["main-aaa3", "main-ddd6"]
 
 
 class Away(InMemory):

@@ -7,6 +7,7 @@ the branch is still unchanged; otherwise it starts again. If a turn is running, 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -27,6 +28,8 @@ from longtalk.wires.entries import mark_verbatim
 
 _PLAIN = "openai-chat"
 """The wire in which an answer is kept of which only the text is known."""
+_MADE = re.compile(r"(?:-(?=[a-z]*[2-9])(?:[a-z2-9]{4}|[a-z2-9]{6}))+$")
+"""The end of the names that were chosen for branches, by this version or an earlier one."""
 WAIT = 0.05
 """The number of seconds between two checks of a busy branch."""
 
@@ -88,14 +91,14 @@ async def fork_branch(stored: AsyncBranch, at: str | None = None, *, name: str |
     if at is not None or (head.turn is not None and runs):
         # A turn that is still running is left out.
         return await _create_branch(
-            stored, name, lambda said: _find_range(said, at)[1] if at else _find_turn_start(said, head.turn)
+            stored, name, lambda said: find_range(said, at)[1] if at else _find_turn_start(said, head.turn)
         )
-    return await _create_branch_at(stored, name, head.size, head.entry) or await fork_branch(stored, name=name)
+    return await create_branch_at(stored, name, head.size, head.entry) or await fork_branch(stored, name=name)
 
 
 async def branch_before(stored: AsyncBranch, entry: str) -> AsyncBranch:
     """Create a branch that ends before an entry or a turn, so that another message can replace it."""
-    return await _create_branch(stored, None, lambda said: _find_range(said, entry)[0])
+    return await _create_branch(stored, None, lambda said: find_range(said, entry)[0])
 
 
 async def branch_unanswered(stored: AsyncBranch, turn: str | None) -> AsyncBranch:
@@ -116,7 +119,7 @@ async def branch_to_go_on(stored: AsyncBranch, asked: KeyedTurn) -> AsyncBranch:
     name = f"{stored.branch}~{asked.turn.id}"
     # The branch exists already if an earlier attempt was cut off too.
     with contextlib.suppress(InputError):
-        return await _create_branch(stored, name, lambda said: _find_range(said, asked.turn.id)[1])
+        return await _create_branch(stored, name, lambda said: find_range(said, asked.turn.id)[1])
     return stored.get_branch(name)
 
 
@@ -126,15 +129,15 @@ async def _create_branch(stored: AsyncBranch, name: str | None, find: Callable[[
     while branch is None:
         said = await stored.entries()
         size = find(said)
-        branch = await _create_branch_at(stored, name, size, said[size - 1].id if size else None)
+        branch = await create_branch_at(stored, name, size, said[size - 1].id if size else None)
     return branch
 
 
-async def _create_branch_at(
+async def create_branch_at(
     stored: AsyncBranch, name: str | None, size: int, last: str | None, *, at: int | None = None
 ) -> AsyncBranch | None:
     """Create a branch with the first `size` entries of `stored`. Return None if the last of them has changed."""
-    given, name = name, name or f"{stored.branch}-{new_id()[:6]}"
+    given, name = name, name or _make_name(stored.branch)
     commit = Commit(branch=name, expect=0, source=(stored.branch, size), source_entry=last, at=at or now())
     try:
         await stored.call(stored.store.write, commit)
@@ -142,8 +145,15 @@ async def _create_branch_at(
         taken = moved.head is not None and moved.head.branch == name
         if taken and given is not None:
             raise InputError(f"The branch {name!r} already exists: choose another name.") from None
-        return await _create_branch_at(stored, given, size, last, at=at) if taken else None
+        return await create_branch_at(stored, given, size, last, at=at) if taken else None
     return stored.get_branch(name)
+
+
+def _make_name(source: str) -> str:
+    """Return a random name for a branch that forks from `source`. It grows no longer when branches fork again."""
+    made = new_id()
+    # The digit tells such a name from a word that a user has chosen.
+    return f"{_MADE.sub('', source) or source}-{made[:3]}{2 + ord(made[3]) % 8}"
 
 
 async def _check_running(stored: AsyncBranch) -> tuple[BranchHead | None, bool]:
@@ -194,37 +204,6 @@ def _make_cut_answer(text: str, at: int) -> Entry:
     """Return the text of an answer that was cut off as an entry."""
     native = json_bytes.encode({"role": "assistant", "content": text})
     return mark_verbatim(Entry(role="assistant", wire=_PLAIN, native=native, at=at, mark="interrupted"))
-
-
-async def rewind_branch(stored: AsyncBranch, to: str) -> str:
-    """Cut the branch after an entry or a turn. Return the name of a new branch that keeps the entries cut off."""
-    return await _rewind(stored, lambda said: _find_range(said, to)[1])
-
-
-async def rewind_before(stored: AsyncBranch, entry: str) -> str:
-    """Cut the branch before an entry or a turn, even the first one. Return the branch that keeps the rest."""
-    return await _rewind(stored, lambda said: _find_range(said, entry)[0])
-
-
-async def _rewind(stored: AsyncBranch, find: Callable[[Sequence[Entry]], int]) -> str:
-    """Cut the branch to a number of entries, which `find` returns. Return the branch that keeps the rest."""
-    while True:
-        stored.forget()
-        head, _ = await stored.load()
-        size = find(await stored.entries())
-        if head is None or not stored.is_free(head):
-            await wait_for_turn(stored)
-            continue
-        # It is as old as what it keeps, so the conversation goes on on the branch that was cut.
-        cut_off = await _create_branch_at(stored, None, head.size, head.entry, at=head.updated)
-        commit = Commit(branch=stored.branch, expect=head.revision, cut=size, at=now())
-        try:
-            await call_store(stored.store, partial(stored.write, commit))
-        except HeadMoved:
-            continue
-        stored.forget()
-        if cut_off is not None:
-            return cut_off.branch
 
 
 async def change_branch(
@@ -282,7 +261,7 @@ async def read_until(stored: AsyncBranch, at: str | None = None) -> Transcript:
         raise NotFound(f"Conversation {stored.conversation!r} has no branch {stored.branch!r}.")
     said = await stored.entries()
     running = _find_turn_start(said, head.turn) if runs else len(said)
-    size = running if at is None else _find_range(said, at)[1]
+    size = running if at is None else find_range(said, at)[1]
     if size > running:
         raise Busy(f"The turn {at!r} is still running: try again when it has ended.", until=0)
     turns: list[tuple[int, Turn]] = await stored.call(stored.store.turns, stored.branch, 0, size)
@@ -302,7 +281,7 @@ async def read_until(stored: AsyncBranch, at: str | None = None) -> Transcript:
 # Positions
 
 
-def _find_range(said: Sequence[Entry], name: str) -> tuple[int, int]:
+def find_range(said: Sequence[Entry], name: str) -> tuple[int, int]:
     """Return the start and end of an entry or a turn on a branch, as indexes."""
     found = [i for i, entry in enumerate(said) if name in (entry.id, entry.turn)]
     if not found:

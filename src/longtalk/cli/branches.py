@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from longtalk._sync.archive.archive import Archive
 from longtalk._sync.branches.branch import Branch
-from longtalk._sync.branches.operations import fork_branch, rewind_branch
+from longtalk._sync.branches.operations import fork_branch
+from longtalk._sync.branches.rewind import rewind_branch
 from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_result
 from longtalk.cli.store import choose_branch, find_conversation, find_or_latest, open_archive
 from longtalk.cli.tables import Column, print_table

@@ -26,9 +26,9 @@ from longtalk.branches.operations import (
     check_new,
     fork_branch,
     list_branch_names,
-    rewind_branch,
     wait_for_turn,
 )
+from longtalk.branches.rewind import rewind_branch
 from longtalk.branches.turn_writer import AsyncTurnWriter
 from longtalk.conversation.brief import AsyncTalkBrief
 from longtalk.conversation.marks import AsyncMarks

@@ -143,7 +143,7 @@ def test_what_others_have_taken_over_is_not_written_to() -> None:
             return super().write(owner, conversation, commit)
 
     store = Taken()
-    with pytest.raises(Busy, match="while messages were being added"):
+    with pytest.raises(Busy, match="while it was being changed"):
         talk(store).append(LESSON)
 
 

@@ -26,7 +26,7 @@ def append_turns(stored: Branch, change: Callable[[Transcript], Transcript]) -> 
     while True:
         head, before = load_free(stored)
         after = change(before)
-        writer = _Writer(stored, head)
+        writer = LeasedWriter(stored, head)
         write = partial(writer.write, _make_commits(stored.branch, before, after))
         try:
             written: BranchHead = call_store(stored.store, write)
@@ -51,7 +51,7 @@ def _make_commits(branch: str, before: Transcript, after: Transcript) -> list[Co
     return [Commit(branch=branch, expect=0, entries=each, turn=turns.get(name), at=now()) for name, each in new.items()]
 
 
-class _Writer:
+class LeasedWriter:
     """A writer for several commits between which no other process can write to the branch."""
 
     def __init__(self, stored: Branch, head: BranchHead | None) -> None:
@@ -62,14 +62,19 @@ class _Writer:
     def write(self, commits: Sequence[Commit]) -> BranchHead:
         """Write the commits in this thread, and return the new head. Raise `HeadMoved` if the first one fails."""
         try:
-            head = self._write(commits[0], self._revision, lasts=len(commits) > 1)
+            head = self.write_one(commits[0], self._revision, lasts=len(commits) > 1)
             for i, commit in enumerate(commits[1:], 2):
-                head = self._go_on(commit, head.revision, lasts=i < len(commits))
+                head = self.go_on(commit, head.revision, lasts=i < len(commits))
         finally:
-            drop_lease(self._held)
+            self.drop()
         return head
 
-    def _write(self, commit: Commit, expect: int, *, lasts: bool) -> BranchHead:
+    def drop(self) -> None:
+        """Stop holding the lease, if the last commit has not released it."""
+        drop_lease(self._held)
+
+    def write_one(self, commit: Commit, expect: int, *, lasts: bool) -> BranchHead:
+        """Write a commit in this thread, with the lease if it `lasts`. Raise `HeadMoved` if it is not as expected."""
         lease = make_lease(self._held.token) if lasts else None
         try:
             begin_write(self._held)
@@ -80,11 +85,11 @@ class _Writer:
             end_write(self._held)
         return head
 
-    def _go_on(self, commit: Commit, expect: int, *, lasts: bool) -> BranchHead:
+    def go_on(self, commit: Commit, expect: int, *, lasts: bool) -> BranchHead:
         """Write a later commit, even if an entry was redacted or a summary added in the meantime."""
         while True:
             try:
-                return self._write(commit, expect, lasts=lasts)
+                return self.write_one(commit, expect, lasts=lasts)
             except HeadMoved as moved:
                 lease = moved.head.lease if moved.head else None
                 if moved.head is None or lease is None:
@@ -96,7 +101,7 @@ class _Writer:
 
 def _taken_over(stored: Branch, until: int) -> Busy:
     what = (
-        f"Another writer has continued {stored.conversation!r} while messages were being added: read the history to "
-        "see which were stored."
+        f"Another writer has continued {stored.conversation!r} while it was being changed: read the history to see "
+        "what was stored."
     )
     return Busy(what, until=until)

@@ -27,9 +27,9 @@ from longtalk._sync.branches.operations import (
     check_new,
     fork_branch,
     list_branch_names,
-    rewind_branch,
     wait_for_turn,
 )
+from longtalk._sync.branches.rewind import rewind_branch
 from longtalk._sync.branches.turn_writer import TurnWriter
 from longtalk._sync.conversation.brief import TalkBrief
 from longtalk._sync.conversation.marks import Marks

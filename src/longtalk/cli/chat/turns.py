@@ -8,7 +8,7 @@ from typing import Any
 
 from longtalk._sync.archive.archive import Archive
 from longtalk._sync.branches.branch import Branch
-from longtalk._sync.branches.operations import rewind_before
+from longtalk._sync.branches.rewind import rewind_before
 from longtalk.archive.history import HistoryEntry
 from longtalk.cli.chat.plain import Screen
 from longtalk.cli.output import escape_line, pluralize, print_note

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from longtalk.branches.branch import AsyncBranch
-from longtalk.branches.operations import fork_branch, rewind_branch
+from longtalk.branches.operations import fork_branch
+from longtalk.branches.rewind import rewind_branch
 from longtalk.policies import KeepAll
 from longtalk.service.native.conversations import find_info
 from longtalk.service.native.objects import Name
