@@ -7,6 +7,7 @@ from typing import Any
 import openai
 import pytest
 
+from longtalk.errors import RequestRefused
 from longtalk.service.access import AccessKeys
 from longtalk.service.storage.in_memory import InMemoryStorage
 from longtalk.testing import AsyncScripted, says
@@ -41,6 +42,24 @@ def test_a_response_that_compacts_has_the_item_before_its_answer(serve: Serve) -
     assert item.id.startswith("cmp_")
     assert client.responses.retrieve(made.id) == made
     assert [each.type for each in client.responses.retrieve(made.previous_response_id).output] == ["message"]
+
+
+def test_a_response_without_a_message_of_its_own_has_the_item_also_when_it_is_read_again(serve: Serve) -> None:
+    refused = RequestRefused("No.")
+    served = serve(m=AsyncScripted(*map(says, [LONG] * 3), refused, says(SUMMARY), says("Yes.")))
+    client: Any = served.client()
+    last = None
+    for number in range(4):
+        made = client.responses.create(
+            model="m", input=f"Fact {number}. {LONG}", previous_response_id=last, background=True
+        )
+        last = made.id
+        while (made := client.responses.retrieve(last)).status in ("queued", "in_progress"):
+            pass
+    assert made.status == "failed"
+    made = client.responses.create(model="m", input=[], previous_response_id=last, context_management=COMPACT)
+    assert [each.type for each in made.output] == ["compaction", "message"]
+    assert client.responses.retrieve(made.id) == made
 
 
 def test_the_stream_says_that_it_compacts_and_shows_the_item(serve: Serve) -> None:

@@ -47,6 +47,37 @@ def as_references(made: Any) -> list[Any]:
     return [{"type": "item_reference", "id": item.id} for item in made.output]
 
 
+def test_an_input_that_differs_near_its_end_is_not_compared_with_the_whole_chain(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = serve(m=scripted(*[f"Answer {i}." for i in range(13)]))
+    client: Any = served.client()
+    items: list[Any] = []
+    for number in range(12):
+        items.append({"role": "user", "content": f"Question {number}."})
+        items += as_items(client.responses.create(model="m", input=items))
+    [chain] = list_chains(served)
+    assert chain == (24, 1)
+    read: list[int] = []
+    store: Any = served.service.store
+    [known] = store.conversations("")
+    original = store.read
+
+    def count(owner: str, conversation: str, branch: str, start: int, stop: int) -> Any:
+        found = original(owner, conversation, branch, start, stop)
+        read.append(len(found) if conversation == known.id else 0)
+        return found
+
+    monkeypatch.setattr("longtalk.service.openai.item_pages._WINDOW", 4)
+    monkeypatch.setattr(store, "read", count, raising=False)
+    items[-2] = {"role": "user", "content": "Something else."}
+    client.responses.create(model="m", input=[*items, {"role": "user", "content": "And now?"}])
+    # The end of the turn, and the first window before it.
+    assert sum(read) == 2 + 4
+    monkeypatch.undo()
+    assert len(list_chains(served)) == 2
+
+
 @pytest.mark.parametrize("again", [as_items, as_references])
 def test_a_conversation_that_is_sent_whole_each_time_is_stored_once(serve: Serve, again: Any) -> None:
     provider = scripted(*[f"Answer {i}." for i in range(6)])

@@ -55,8 +55,8 @@ async def open_content(service: Service, owner: str, content: str, where: str) -
 def read_compactions(
     store: Store, owner: str, conversation: str, branch: str, entries: Sequence[Entry] | None = None
 ) -> dict[str, str]:
-    """Return the contents of the items of a branch, by the entry that each follows; of all, or of these entries."""
-    names: Collection[str] | None = None if entries is None else {entry.id for entry in entries}
+    """Return the contents of the items of a branch, by the entry that each follows; of all, or before these entries."""
+    names: Collection[str] | None = None if entries is None else {entry.parent or "" for entry in entries}
     found: dict[str, str] = {}
     for each in store.records(owner, conversation, branch, "epoch"):
         epoch = read_record(each.record, Epoch)

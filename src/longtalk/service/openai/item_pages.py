@@ -119,14 +119,10 @@ def read_page(store: Store, owner: str, conversation: str, query: PageQuery) -> 
     return _make_page(place_items(listed, conversation), query)
 
 
-def read_items_until(store: Store, owner: str, conversation: str, branch: str, turn: str) -> tuple[list[Item], int]:
-    """Return the items of a branch to the end of a turn, with ids as in the conversation, and of how many entries."""
-    items: list[Item] = []
-    for each in _read_turns(store, owner, conversation, newest_first=False, branch=branch):
-        items += each.to_items()
-        if each.entries[0].turn == turn:
-            return items, each.start + len(each.entries)
-    return items, 0
+def iterate_items_before(store: Store, owner: str, conversation: str, branch: str, stop: int) -> Iterator[Item]:
+    """Yield the items of the first `stop` entries of a branch, newest first, with ids as in the conversation."""
+    for turn in _read_turns(store, owner, conversation, newest_first=True, branch=branch, stop=stop):
+        yield from reversed(turn.to_items())
 
 
 def find_item(store: Store, owner: str, conversation: str, name: str, *, encrypted: bool = False) -> FoundItem:
@@ -207,11 +203,13 @@ def _find_name(name: str, conversation: str) -> str:
 
 
 def _read_turns(
-    store: Store, owner: str, conversation: str, *, newest_first: bool, branch: str = MAIN
+    store: Store, owner: str, conversation: str, *, newest_first: bool, branch: str = MAIN, stop: int | None = None
 ) -> Iterator[_Turn]:
-    """Yield the entries of each turn of a branch, in windows that grow."""
-    head = store.head(owner, conversation, branch)
-    size, done, window = (head.size if head else 0), 0, _WINDOW
+    """Yield the entries of each turn of a branch, or of its first `stop` entries, read in windows that grow."""
+    if stop is None:
+        head = store.head(owner, conversation, branch)
+        stop = head.size if head else 0
+    size, done, window = stop, 0, _WINDOW
     kept: list[Entry] = []
     forms: dict[str, Mapping[str, CallForm]] = {}
     calls: dict[str, dict[str, CallForm]] = {}

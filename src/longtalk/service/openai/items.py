@@ -127,8 +127,8 @@ def _make_compactions(answer: Entry, numbers: ItemNumbers, compactions: Mapping[
     """Return the compaction item before an answer, if there is one."""
     if not compactions:
         return []
-    turn, _, number = answer.id.rpartition("-")
-    content = compactions.get(f"{turn}-{int(number) - 1}") if number.isdecimal() else None
+    # A turn without a message of its own compacts after the last entry of the turn before it.
+    content = compactions.get(answer.parent or "")
     return [] if content is None else [make_compaction(numbers.take("cmp"), content)]
 
 

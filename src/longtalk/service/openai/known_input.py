@@ -8,19 +8,22 @@ would store everything again. The id tells whose answer it is, so equal conversa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.service.ids import ResponseId, is_chain, place_item_id, split_item_id
-from longtalk.service.openai.item_pages import read_items_until
+from longtalk.service.openai.item_pages import iterate_items_before
 from longtalk.service.openai.item_references import is_reference
 from longtalk.service.openai.items import Item, complete_content
 from longtalk.stores.base import KeyedTurn, Store
 
 _SAID = ("user", "system", "developer")
 _RESULTS = ("function_call_output", "custom_tool_call_output")
+_STEP = 8
+"""How many entries are read first to find the end of a turn."""
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 
@@ -49,12 +52,42 @@ def find_known_input(store: Store, owner: str, raw: Sequence[bytes]) -> KnownInp
     keyed = next((each for each in store.keyed_turns(owner, chain) if each.turn.id == turn), None)
     if keyed is None or keyed.turn.status == "running":
         return None
-    known, entries = read_items_until(store, owner, chain, keyed.branch, turn)
-    by_id = {place_item_id(each["id"], chain): each for each in known}
-    said = [by_id.get(str(each["id"])) if is_reference(raw[i]) else each for i, each in enumerate(items[: last + 1])]
-    if [*filter(None, map(_normalize, said))] != [*filter(None, map(_normalize, known))]:
+    stop = _find_end(store, owner, chain, keyed)
+    given = ((items[i], raw[i]) for i in reversed(range(last + 1)) if not _is_reasoning(items[i], raw[i]))
+    # Both are compared from their end, so that no more of the chain is read than the input can have.
+    for known in iterate_items_before(store, owner, chain, keyed.branch, stop):
+        if known.get("type") == "reasoning":
+            continue
+        each = next(given, None)
+        if each is None or not _is_same(*each, known, chain):
+            return None
+    if next(given, None) is not None:
         return None
-    return KnownInput(ResponseId(chain, keyed.request.key), keyed, last + 1, entries)
+    return KnownInput(ResponseId(chain, keyed.request.key), keyed, last + 1, stop)
+
+
+def _find_end(store: Store, owner: str, chain: str, keyed: KeyedTurn) -> int:
+    """Return the position after the last entry of a turn."""
+    stop, step = keyed.position, _STEP
+    while True:
+        read = store.read(owner, chain, keyed.branch, stop, stop + step).entries()
+        own = sum(1 for _ in takewhile(lambda entry: entry.turn == keyed.turn.id, read))
+        stop += own
+        if own < step:
+            return stop
+        step *= 2
+
+
+def _is_same(item: Item, raw: bytes, known: Item, chain: str) -> bool:
+    """Return True if an item of an input says, or names, an item of a chain."""
+    if is_reference(raw):
+        return bool(item["id"] == place_item_id(known["id"], chain))
+    return bool(_normalize(item) == _normalize(known))
+
+
+def _is_reasoning(item: Mapping[str, Any], raw: bytes) -> bool:
+    """Return True for reasoning, which clients may leave out."""
+    return str(item["id"]).startswith("rs_") if is_reference(raw) else item.get("type") == "reasoning"
 
 
 def _is_answer(item: Mapping[str, Any], raw: bytes) -> bool:
@@ -64,13 +97,9 @@ def _is_answer(item: Mapping[str, Any], raw: bytes) -> bool:
     return item.get("role") not in _SAID and item.get("type") not in _RESULTS
 
 
-def _normalize(item: Item | None) -> Any:
-    """Return what an item says, in one form; None for reasoning, which clients may leave out."""
-    if item is None:
-        return ("unknown",)
+def _normalize(item: Item) -> Any:
+    """Return what an item says, in one form."""
     kind = item.get("type") or "message"
-    if kind == "reasoning":
-        return None
     if kind in _CALLS:
         return (kind, item.get("call_id"), item.get("namespace"), item.get("name"), item.get(_CALLS[kind]))
     if kind in _RESULTS:
