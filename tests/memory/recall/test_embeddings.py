@@ -1,9 +1,12 @@
-"""Similarity by meaning: how the embedding library is loaded."""
+"""Similarity by meaning: how the embeddings are loaded, and what vectors texts get."""
 
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from longtalk.memory.recall.embeddings import Vectors
 
 LOAD = """
 import logging
@@ -21,3 +24,18 @@ def test_loading_the_embeddings_does_not_configure_the_programs_logging():
     pytest.importorskip("wordllama")
     done = subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "FORMAT OF THE APP WARNING OF THE APP\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "first_numbers"),
+    [
+        ("violin", [0.1401126, -0.0154413, -0.0885106, 0.0951137]),
+        ("Violins and cellos play in Lisbon 3.5", [0.1606653, 0.0447904, -0.0514748, 0.0486576]),
+        ("我喜欢琴 naïve café", [-0.0799097, -0.0851400, -0.1613747, -0.0124074]),
+        ("\U0001f642 hello xyzzyq", [-0.2114708, -0.2666864, -0.2580110, -0.1158950]),
+    ],
+)
+def test_vectors_of_texts_are_those_of_the_publishers_own_library(text: str, first_numbers: list[float]) -> None:
+    vectors = Vectors()
+    assert vectors.model == "potion-base-8M-f65d0f32"
+    np.testing.assert_allclose(vectors.embed([text])[0, :4], first_numbers, atol=1e-6)

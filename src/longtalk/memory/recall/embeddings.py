@@ -1,8 +1,8 @@
-"""Similarity by meaning, from static embeddings in an installed package: no network access, no model call.
+"""Similarity by meaning, from static embeddings: no model is called, and no data leaves the process.
 
-This needs the extra `[recall]`, which installs WordLlama. WordLlama has a vector of 256 numbers for each of 32,000 word
-pieces; the vector of a text is the mean of the vectors of its pieces, so it has the direction of their sum. Only its
-two files are read, in 0.1 s on first use in a process: importing the package would take longer, and is not needed.
+This needs the extra `[recall]`. The embeddings are potion-base-8M, which is downloaded once (`vector_files.py`), or
+those of the installed package WordLlama where it can't be. Both have a vector of 256 numbers for each of some 30,000
+word pieces. The vector of a text is the mean of the vectors of its pieces, so it has the direction of their sum.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy as np
 from longtalk.errors import MissingExtra
 from longtalk.memory.recall.columns import Array, Column
 
-__all__ = ["MODEL", "Vectors", "measure_lengths", "sum_groups"]
+__all__ = ["Vectors", "load_model", "measure_lengths", "sum_groups"]
 
-MODEL = "l2_supercat_256"
-"""The name of the embeddings, which is stored with everything that was computed from them."""
+_WORDLLAMA = "l2_supercat_256"
+_UNKNOWN = "[UNK]"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_CHARS = 4_000  # of a query; the rest is ignored
 
@@ -43,6 +43,11 @@ class Vectors:
         self._lengths = Column(np.float32)
         self._pending: list[str] = []
         """The last words, whose pieces have not been determined yet."""
+
+    @property
+    def model(self) -> str:
+        """The name of the embeddings, which is stored with everything that was computed from them."""
+        return self._model.name
 
     @property
     def piece_count(self) -> int:
@@ -148,31 +153,56 @@ def measure_lengths(vectors: Array) -> Array:
 class Model(NamedTuple):
     """Static embeddings: a vector for each word piece, and what splits a text into pieces."""
 
+    name: str
+    """The name. It differs from that of all other embeddings, also of other versions."""
     embedding: Array
     tokenizer: Any
 
 
 @lru_cache(maxsize=1)
 def load_model() -> Model:
-    """Return the embeddings in the installed package. Raises `MissingExtra` if the package is not installed."""
+    """Return the embeddings, which are downloaded if they are not there; else those in the installed package.
+
+    Raises `MissingExtra` if the package is not installed.
+    """
     package = importlib.util.find_spec("wordllama")
     if package is None or package.origin is None:
         raise MissingExtra("Recall(meaning=True) needs an extra: pip install 'longtalk[recall]'.")
+    from longtalk.memory.recall.vector_files import NAME, TOKENIZER, VECTORS, find_files
+
+    folder = find_files()
+    if folder is None:
+        return load_wordllama(Path(package.origin).parent)
+    tokenizer = _read_tokenizer(Path(folder) / TOKENIZER.name)
+    embedding = _open_safetensors(Path(folder) / VECTORS.name, "embeddings", "F32", "<f4")
+    # What is in no piece says nothing. Changes of the mapped file stay in memory.
+    embedding[tokenizer.token_to_id(_UNKNOWN)] = 0
+    return Model(f"{NAME}-{VECTORS.sha256[:8]}", embedding, tokenizer)
+
+
+def load_wordllama(folder: Path) -> Model:
+    """Return the embeddings in the folder of WordLlama's package. Importing it would take longer than reading them."""
+    tokenizer = _read_tokenizer(folder / "tokenizers" / "l2_supercat_tokenizer_config.json")
+    path = folder / "weights" / f"{_WORDLLAMA}.safetensors"
+    embedding = _open_safetensors(path, "embedding.weight", "F16", "<f2").astype(np.float32)
+    return Model(_WORDLLAMA, embedding, tokenizer)
+
+
+def _read_tokenizer(path: Path) -> Any:
     from tokenizers import Tokenizer
 
-    folder = Path(package.origin).parent
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json"))
+    tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return Model(_read_safetensors(folder / "weights" / f"{MODEL}.safetensors", "embedding.weight"), tokenizer)
+    return tokenizer
 
 
-def _read_safetensors(path: Path, name: str) -> Array:
-    """Return a matrix of half-precision numbers from a safetensors file, in single precision."""
+def _open_safetensors(path: Path, name: str, type_name: str, dtype: str) -> Array:
+    """Return a matrix of numbers in a safetensors file, mapped into memory. Changes do not reach the file."""
     with path.open("rb") as file:
         tensor = json.loads(file.read(int.from_bytes(file.read(8), "little")))[name]
         data_start = file.tell()
-    if tensor["dtype"] != "F16":
-        raise ValueError(f"{path.name} has numbers of type {tensor['dtype']!r}, not 'F16'.")
+    if tensor["dtype"] != type_name:
+        raise ValueError(f"{path.name} has numbers of type {tensor['dtype']!r}, not {type_name!r}.")
     start = data_start + tensor["data_offsets"][0]
-    return np.memmap(path, np.dtype("<f2"), "r", start, tuple(tensor["shape"])).astype(np.float32)
+    return np.asarray(np.memmap(path, np.dtype(dtype), "c", start, tuple(tensor["shape"])))

