@@ -9,7 +9,9 @@ import msgspec
 
 from longtalk._util.checks import PROFILE_ID
 from longtalk.memory.brief import app_lines
+from longtalk.memory.brief.corrections import Correction
 from longtalk.memory.brief.lines import clean_line, shorten
+from longtalk.memory.brief.record import read_brief_record_at
 from longtalk.memory.profile.lines import is_private
 from longtalk.memory.recall.config import Recalled
 from longtalk.memory.recall.index import RecallIndex
@@ -51,7 +53,11 @@ def recall_from_owner(
         return f'conversation "{shorten(title or clean_line(name), _TITLE_CHARS)}"'
 
     own_part = Part(*names, before.size)
-    index = index_conversations(store, others, own_part, message, now=now, describe=describe, meaning=meaning)
+    parts = [part for part, _ in others]
+    corrections = {part.conversation: known for part, known in others}
+    index = index_conversations(
+        store, parts, own_part, message, now=now, describe=describe, corrections=corrections, meaning=meaning
+    )
     if app_lines.KIND in [record.kind for record in before.records]:
         add_fallen_lines(index, before, [each.record for each in store.records(*names, app_lines.KIND)])
     found = render(index)
@@ -64,17 +70,20 @@ def recall_from_owner(
     )
 
 
-def _choose_conversations(store: Store, owner: str, own: str, words: list[str]) -> list[Part]:
-    """Return the other conversations with the best hits for these words, oldest first."""
+def _choose_conversations(
+    store: Store, owner: str, own: str, words: list[str]
+) -> list[tuple[Part, tuple[Correction, ...]]]:
+    """Return the other conversations with the best hits for these words, oldest first, with their corrections."""
     branches: dict[str, str] = {}
     for hit in store.candidates(owner, words, _MAX_HITS) if words else ():
         if hit.conversation not in (own, PROFILE_ID):
             branches.setdefault(hit.conversation, hit.branch)
-    found: list[tuple[int, Part]] = []
+    found: list[tuple[int, Part, tuple[Correction, ...]]] = []
     for conversation, branch in branches.items():
         if len(found) >= MAX_CONVERSATIONS:
             break
         head = store.head(owner, conversation, branch)
         if head is not None and head.size and not is_private(each.record for each in head.records):
-            found.append((head.updated, Part(owner, conversation, branch, head.size)))
-    return [part for _, part in sorted(found, key=lambda each: (each[0], each[1].conversation))]
+            brief = read_brief_record_at((each.record for each in head.records), head.size)
+            found.append((head.updated, Part(owner, conversation, branch, head.size), brief.corrections))
+    return [(part, known) for _, part, known in sorted(found, key=lambda each: (each[0], each[1].conversation))]

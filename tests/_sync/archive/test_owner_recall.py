@@ -70,6 +70,20 @@ def test_the_conversation_itself_is_searched_too(store: Store) -> None:
     assert [run.first for run in reply.context.manifest if run.verdict == "recalled"]
 
 
+@pytest.mark.parametrize("how", ["replace", "revoke"])
+def test_what_was_corrected_in_another_conversation_is_not_quoted_as_if_it_held(store: Store, how: str) -> None:
+    said = tell(store, "lesson-3", FACT)
+    said.brief.add("facts", "Dark rosin from Vienna for the violin")
+    [line] = said.brief.lines()
+    if how == "replace":
+        said.brief.replace(line.id, "Bright rosin from Berlin for the violin")
+    else:
+        said.brief.revoke(line.id)
+    text = ask(store)
+    assert ("dark rosin" in text) == (how == "replace")
+    assert ("[corrected later: Bright rosin from Berlin for the violin]" in text) == (how == "replace")
+
+
 def test_nothing_is_found_in_private_deleted_or_redacted_conversations_or_those_of_others(store: Store) -> None:
     archive = Archive(store, owner="ada")
     private = tell(store, "a", FACT, private=True)

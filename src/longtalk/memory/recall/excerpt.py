@@ -54,7 +54,7 @@ def _note_correction(index: RecallIndex, unit: Unit, spans: Sequence[tuple[int, 
     """Return what holds now instead of what a quote says; empty unless it was corrected."""
     if index.find_correction is None:
         return ""
-    found = index.find_correction(" ".join(unit.text[start:stop] for start, stop in spans))
+    found = index.find_correction(unit.position, " ".join(unit.text[start:stop] for start, stop in spans))
     return f" [corrected later: {found.text}]" if found is not None and found.text else ""
 
 

@@ -112,8 +112,10 @@ class RecallIndex:
         """Reads the units at some positions, in ascending order, if the index may lack their texts."""
         self.describe_origin: Callable[[int], str] | None = None
         """Returns where the unit at a position comes from, if the units are from several conversations."""
-        self.find_correction: Callable[[str], Correction | None] | None = None
-        """Returns the correction of what a passage says, if lines of the brief were corrected or forgotten."""
+        self.find_correction: Callable[[int, str], Correction | None] | None = None
+        """Returns the correction of what a passage at a position says, if lines were corrected or forgotten."""
+        self.find_correction_elsewhere: Callable[[int, str], Correction | None] | None = None
+        """Returns the same by what was corrected in the other conversation that has the position, if there is one."""
         # By unit.
         self.positions = Column(np.int64)
         self.times = Column(np.int64)

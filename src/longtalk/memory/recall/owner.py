@@ -7,10 +7,12 @@ below `FIRST_OTHER`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import msgspec
 
+from longtalk.memory.brief.corrections import Correction, make_correction_finder
 from longtalk.memory.recall.candidates import index_candidates
 from longtalk.memory.recall.index import RecallIndex
 from longtalk.memory.recall.protocol import Matches, SearchableStore, SearchTerm
@@ -49,11 +51,13 @@ def index_conversations(
     *,
     now: int,
     describe: Callable[[str], str],
+    corrections: Mapping[str, Sequence[Correction]],
     meaning: bool = False,
 ) -> RecallIndex:
     """Return an index of the entries of a conversation and of others that may be relevant to the message.
 
-    `describe` returns what to call another conversation, given its id. `now` is the time of the message in
+    `describe` returns what to call another conversation, given its id, and `corrections` has what was corrected there,
+    by its id. `now` is the time of the message in
     milliseconds. The entries are found by words; with `meaning`, they are ranked by meaning too.
     """
     source = _Conversations(store, [*others, own])
@@ -63,7 +67,16 @@ def index_conversations(
         part = source.find_other(position)
         return "this conversation" if part is None else describe(part.conversation)
 
+    @cache
+    def make_finder(conversation: str) -> Callable[[str], Correction | None]:
+        return make_correction_finder(corrections.get(conversation, ()))
+
+    def find_correction(position: int, text: str) -> Correction | None:
+        part = source.find_other(position)
+        return None if part is None else make_finder(part.conversation)(text)
+
     index.describe_origin = describe_origin
+    index.find_correction_elsewhere = find_correction
     return index
 
 

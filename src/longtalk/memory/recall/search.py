@@ -8,7 +8,7 @@ in one turn only and never stored.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 
 import msgspec
 
@@ -151,10 +151,11 @@ def render_recalled(
     quotes, the text that was recalled for earlier messages and is still in the request, and those in `standing`, which
     its head quotes, are chosen like all others, but not quoted again. `now` is the time of the message in milliseconds.
     `allowed` can lower the token limit of the configuration, but not raise it. A passage that says what one of
-    `corrections` has corrected is quoted with what holds now; one that says what was forgotten is not quoted.
+    `corrections` has corrected is quoted with what holds now; one that says what was forgotten is not quoted. So it is
+    with a passage of another conversation and what was corrected there.
     """
     recalled = Recalled()
-    index.find_correction = make_correction_finder(corrections) if corrections else None
+    index.find_correction = _make_finder(index, corrections)
     if config.budget > 0:
         ranked = _skip_forgotten(index, rank(index, message, now=now // 1000, exclude=exclude))
         limit, why = limit_recall(config.budget, ranked.need, allowed, gate=config.gate, asks=ranked.asks)
@@ -165,13 +166,23 @@ def render_recalled(
     return recalled
 
 
+def _make_finder(
+    index: RecallIndex, corrections: Sequence[Correction]
+) -> Callable[[int, str], Correction | None] | None:
+    """Return what finds the correction of a passage: by what was corrected here, and where the passage comes from."""
+    find, find_elsewhere = make_correction_finder(corrections), index.find_correction_elsewhere
+    if find_elsewhere is None:
+        return (lambda _, text: find(text)) if corrections else None
+    return lambda position, text: find_elsewhere(position, text) or find(text)
+
+
 def _skip_forgotten(index: RecallIndex, ranked: RankedHits) -> RankedHits:
     """Return the hits without passages that say what the app has had forgotten."""
     if index.find_correction is None or not ranked.hits:
         return ranked
     first = ranked.hits[:_MAX_COMPARED]
     index.load_units(hit.position for hit in first)
-    found = [(hit, index.find_correction(_read_passage(index, hit))) for hit in first]
+    found = [(hit, index.find_correction(hit.position, _read_passage(index, hit))) for hit in first]
     # Those that match less are not worth reading all of them: few of them are quoted.
     kept = tuple(hit for hit, correction in found if correction is None or correction.text)
     return ranked if len(kept) == len(first) else msgspec.structs.replace(ranked, hits=kept)
