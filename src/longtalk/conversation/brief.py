@@ -1,16 +1,19 @@
 """The brief of a stored conversation, for the app to read and change (`talk.brief`).
 
-A change is applied completely or not at all. No request contains a line after the app has removed it.
+A change of a branch is applied completely or not at all. No request contains a line after the app has removed it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.operations import change_branch, check_new, list_branch_names
 from longtalk.errors import InputError
+from longtalk.memory.brief.apply import list_line_ids
 from longtalk.memory.brief.changes import BriefChange, list_changes
-from longtalk.memory.brief.edits import edit_brief, list_removed_lines, render_record, revoke_line
-from longtalk.memory.brief.lines import Line
+from longtalk.memory.brief.edits import edit_brief, list_removed_lines, render_record, restore_line, revoke_line
+from longtalk.memory.brief.lines import BriefContent, Line
 from longtalk.memory.brief.operations import Operation
 from longtalk.memory.brief.record import KIND, BriefRecord, CardTally, read_brief_record_at
 from longtalk.memory.brief.schema import Brief, Field
@@ -43,7 +46,7 @@ class AsyncTalkBrief:
     async def archived(self) -> tuple[Line, ...]:
         """Return the lines that were dropped, cut or removed on this branch, in their original form, newest last."""
         found: list[PlacedRecord] = await self._stored.call(self._stored.store.records, self._stored.branch, KIND)
-        return list_removed_lines(record for each in found if (record := read_record(each.record, BriefRecord)))
+        return _list_removed(found)
 
     async def changes(self) -> list[BriefChange]:
         """Return what was added, removed and revoked on this branch, oldest change first."""
@@ -70,13 +73,14 @@ class AsyncTalkBrief:
     async def replace(self, line: str, text: str, *, everywhere: bool = False) -> None:
         """Replace the text of a line, given by its id, in one change: exchanges are sent without cards that state it.
 
-        With `everywhere`, it is replaced on all branches that have the line from the same entry.
+        With `everywhere`, it is replaced on all branches that have the line from the same entry, this one last: if the
+        call fails on the way, repeat it.
         """
         found = next((each for each in await self.lines() if each.id == line), None)
         if found is None:
             raise InputError(f"This brief has no line with the id {line!r}. Take the id from `lines`.")
         changes = (Operation.revoke(line), Operation.add(found.field, text))
-        for branch in [self._stored, *(await self._list_others(found) if everywhere else ())]:
+        for branch in [*(await self._list_others(found) if everywhere else ()), self._stored]:
             await self._change(*changes, branch=branch)
 
     async def resolve(self, field: str, text: str, answer: str = "") -> None:
@@ -90,29 +94,49 @@ class AsyncTalkBrief:
     async def revoke(self, line: str, *, everywhere: bool = False) -> None:
         """Remove a line for good, by its id: only the app can add it again.
 
-        With `everywhere`, it is removed on all branches that have the line from the same entry.
+        With `everywhere`, it is removed on all branches that have the line from the same entry, this one last: if the
+        call fails on the way, repeat it.
         """
         gone = await self.archived()
-        found = next((each for each in await self.lines() if each.id == line), None)
+        found = next((each for each in (*await self.lines(), *gone) if each.id == line), None)
         others = await self._list_others(found) if everywhere and found is not None else []
-        for branch in [self._stored, *others]:
+        for branch in [*others, self._stored]:
             await change_branch(
                 branch, lambda transcript: revoke_line(transcript, line, self._config, self._counter, gone)
             )
+
+    async def restore(self, line: str, *, everywhere: bool = False) -> None:
+        """Put a line back that was removed or revoked, by its id: with the same source and the same dates.
+
+        With `everywhere`, it is put back on all branches where the line from the same entry was revoked, this one last:
+        if the call fails on the way, repeat it.
+        """
+        found = next((each for each in await self.archived() if each.id == line), None)
+        if found is None:
+            raise InputError(f"No line with the id {line!r} was removed from this brief. Take the id from `archived`.")
+        for branch in [*(await self._list_others(found, revoked=True) if everywhere else ()), self._stored]:
+            await change_branch(branch, lambda transcript: restore_line(transcript, found, self._config, self._counter))
 
     async def _change(self, *operations: Operation, branch: AsyncBranch | None = None) -> None:
         await change_branch(
             branch or self._stored, lambda transcript: edit_brief(transcript, operations, self._config, self._counter)
         )
 
-    async def _list_others(self, line: Line) -> list[AsyncBranch]:
-        """Return the other branches whose brief has this line from the same entry and time."""
+    async def _list_others(self, line: Line, *, revoked: bool = False) -> list[AsyncBranch]:
+        """Return the other branches whose brief has this line from the same entry, or had it until it was revoked."""
         found = []
         for name in await list_branch_names(self._stored):
             branch = self._stored.get_branch(name)
             head = await branch.head() if name != self._stored.branch else None
-            lines = () if head is None else _read_lines(head)
-            if any((each.id, each.entry, each.at) == (line.id, line.entry, line.at) for each in lines):
+            if head is None:
+                continue
+            content = _read_content(head)
+            lines = content.lines
+            if revoked:
+                placed: list[PlacedRecord] = await branch.call(branch.store.records, name, KIND)
+                is_revoked = not set(content.revoked).isdisjoint(list_line_ids(line))
+                lines = _list_removed(placed) if is_revoked else ()
+            if any(_identify(each) == _identify(line) for each in lines):
                 found.append(branch)
         return found
 
@@ -124,5 +148,14 @@ class AsyncTalkBrief:
         return read_brief_record_at((each.record for each in head.records), head.size)
 
 
-def _read_lines(head: BranchHead) -> tuple[Line, ...]:
-    return read_brief_record_at((each.record for each in head.records), head.size).content.lines
+def _identify(line: Line) -> tuple[str, str, int]:
+    """Return what the same line has on all branches. The app changes one branch after the other, at different times."""
+    return line.id, line.entry, line.at if line.entry else 0
+
+
+def _list_removed(placed: Iterable[PlacedRecord]) -> tuple[Line, ...]:
+    return list_removed_lines(record for each in placed if (record := read_record(each.record, BriefRecord)))
+
+
+def _read_content(head: BranchHead) -> BriefContent:
+    return read_brief_record_at((each.record for each in head.records), head.size).content

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import strategies as st
 
+from longtalk.errors import InputError
 from longtalk.memory.brief.apply import list_line_ids
-from longtalk.memory.brief.edits import edit_brief, list_removed_lines, render_record, revoke_line
+from longtalk.memory.brief.edits import edit_brief, list_removed_lines, render_record, restore_line, revoke_line
 from longtalk.memory.brief.lines import Line, parse_brief_lines
 from longtalk.memory.brief.operations import Operation
 from longtalk.memory.brief.record import BriefRecord, read_brief_record, read_brief_record_at
@@ -20,7 +22,7 @@ COUNTER = Estimator()
 
 def apply_edits(*changes: Operation, config: Brief = FEW, before: Transcript | None = None) -> Transcript:
     """Return a transcript after these changes, applied one by one."""
-    transcript = before or Transcript()
+    transcript = Transcript() if before is None else before
     for change in changes:
         transcript = edit_brief(transcript, [change], config, COUNTER)
     return transcript
@@ -51,6 +53,30 @@ def test_a_line_that_fell_out_is_revoked_with_its_text() -> None:
     record = read_brief_record(revoke_line(transcript, old.id, FEW, COUNTER, [old]))
     assert (record.edition, record.content.revoked) == (1, tuple(dict.fromkeys(list_line_ids(old))))
     assert [line.text for line in record.content.lines] == ["fact 1", "fact 2"]
+
+
+def test_a_line_is_restored_in_its_place_and_a_single_text_replaced() -> None:
+    goal = apply_edits(Operation.set("goal", "Play Bach"))
+    (old,) = read_brief_record(goal).content.lines
+    changed = apply_edits(Operation.revoke(old.id), Operation.set("goal", "Play Reger"), before=goal)
+    record = read_brief_record(restore_line(changed, old, FEW, COUNTER))
+    assert (record.content.lines, record.content.revoked) == ((old,), ())
+    assert [line.text for line in record.dropped] == ["Play Reger"]
+    assert record.edition > read_brief_record(changed).edition
+    assert all(each.old.text != "Play Bach" for each in record.corrections)
+
+
+def test_a_restored_line_of_a_full_field_counts_as_the_newest() -> None:
+    facts = apply_edits(*[Operation.add("facts", f"fact {i}") for i in range(3)])
+    (old,) = list_removed_lines([read_brief_record(facts)])
+    record = read_brief_record(restore_line(facts, old, FEW, COUNTER))
+    assert [line.text for line in record.content.lines] == ["fact 0", "fact 2"]
+    assert record.content.lines[0].at == old.at
+
+
+def test_a_line_of_a_field_that_the_brief_has_no_more_is_not_restored() -> None:
+    with pytest.raises(InputError, match="no field 'gone'"):
+        restore_line(Transcript(), Line("a", "gone", "One"), FEW, COUNTER)
 
 
 def test_a_book_that_is_carried_on_lets_its_lines_go_once() -> None:

@@ -101,6 +101,7 @@ BODIES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("POST", TALK + "/notes"): [{"text": "Rain.", "source": "{entry}", "branch": "{branch}"}],
     ("POST", TALK + "/brief"): [{"field": "facts", "text": "Mine.", "branch": "{branch}"}],
     ("PATCH", TALK + "/brief/{line}"): [{"text": "Mine."}],
+    ("POST", TALK + "/brief/{line}/restore"): [{}],
     ("PATCH", API + "/profile/{line}"): [{"text": "Mine."}],
     ("DELETE", API + "/profile/{line}"): [{}],
     ("PUT", TALK + "/privacy"): [{"private": True}],

@@ -97,6 +97,13 @@ def test_a_line_is_corrected_and_revoked_on_all_branches_that_have_it_from_the_s
     line = call("GET", f"{talk}/brief")["lines"][1]["id"]
     call("DELETE", f"{talk}/brief/{line}")
     assert (read("main"), read(fork)) == (["Likes tea."], ["Ada is ten."])
+    call("POST", f"{talk}/brief/{line}/restore")
+    call("DELETE", f"{talk}/brief/{line}", params={"everywhere": "true"})
+    assert (read("main"), read(fork)) == (["Likes tea."], [])
+    back = call("POST", f"{talk}/brief/{line}/restore", params={"everywhere": "true"})
+    assert [each["text"] for each in back["lines"]] == read("main")
+    assert (sorted(read("main")), read(fork)) == (["Ada is ten.", "Likes tea."], ["Ada is ten."])
+    assert call("POST", f"{talk}/brief/{line}/restore", 404)
 
 
 def test_a_search_on_a_branch_finds_what_is_on_it_alone(serve: Serve, api: MakeApi) -> None:

@@ -231,7 +231,14 @@ def test_a_wrong_memory_is_corrected_revoked_put_back_and_led_to_its_message(ser
     expect(one.page.get_by_role("button", name="Edit “Plays a borrowed violin”")).to_be_visible()
     expect(one.page.get_by_role("button", name="Put back “Plays a borrowed violin”")).to_have_count(0)
     assert find_problems(one.page) == []
-    one.page.get_by_role("link", name="Source of").first.click()
+    source = one.page.get_by_role("link", name="Source of").first
+    label = source.get_attribute("aria-label") or ""
+    text = label.removeprefix("Source of ").rstrip("”")
+    one.page.get_by_role("button", name=f"Forget {text}").click()
+    one.page.get_by_role("dialog").get_by_role("button", name="Forget").click()
+    one.page.get_by_role("button", name=f"Put back {text}").click()
+    expect(one.page.get_by_role("button", name=f"Edit {text}")).to_be_visible()
+    one.page.get_by_role("link", name=label).click()
     expect(one.page.locator("article.found")).to_be_visible()
 
 

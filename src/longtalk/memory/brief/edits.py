@@ -67,6 +67,39 @@ def revoke_line(
     return with_brief_record(transcript, _remove_lines(record, (dropped_line,), content, ()))
 
 
+def restore_line(transcript: Transcript, line: Line, config: Brief, counter: Counter) -> Transcript:
+    """Return the transcript with a line back in its brief that had left it: with the same source and the same dates.
+
+    The model may state it again. In a field with one text, it replaces that. Raises `InputError` if there is no such
+    field any more, or no room.
+    """
+    record = read_brief_record(transcript)
+    content, field = record.content, config.schema.find(line.field)
+    if any(each.id == line.id and each.text == line.text for each in content.lines):
+        return transcript
+    if field is None:
+        raise InputError(f"The brief has no field {line.field!r} any more: add the text to another one.")
+    is_one = field.kind == "text"
+    others = [each for each in content.lines if each.id != line.id and not (is_one and each.field == field.name)]
+    replaced = [each for each in content.lines if each.id != line.id and each not in others]
+    place = next((i for i, each in enumerate(others) if each.at > line.at), len(others))
+    allowed = set(list_line_ids(line))
+    revoked = tuple(each for each in content.revoked if each not in allowed)
+    # A line that was last stated long ago may not fit, unless it counts as the newest.
+    newest = max((now(), *(each.seen + 1 for each in content.lines)))
+    for seen in (line.seen, newest):
+        back = _replace(line, seen=seen)
+        applied = apply(BriefContent((*others[:place], back, *others[place:]), revoked), [], config, counter)
+        if any(each.id == line.id for each in applied.content.lines):
+            break
+    else:
+        raise InputError(f"The brief has no room for {line.text!r}: remove another line, or raise its budget.")
+    changed = _remove_lines(record, replaced, applied.content, applied.dropped)
+    # The present head lacks the line, also if nothing was removed for it.
+    changed = _replace(changed, edition=record.edition + 1)
+    return with_app_lines(with_brief_record(transcript, changed), applied.dropped, replaced)
+
+
 def _remove_lines(
     record: BriefRecord, removed: Sequence[Line], content: BriefContent, dropped: Sequence[Line]
 ) -> BriefRecord:

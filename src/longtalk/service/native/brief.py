@@ -163,6 +163,15 @@ async def revoke(call: ApiCall[ChangeQuery, Nothing]) -> BriefObject:
     return await _read(call, call.query.branch)
 
 
+async def restore(call: ApiCall[ChangeQuery, Nothing]) -> BriefObject:
+    """Put back a line that was removed, with its source and its dates."""
+    brief, line = await _open(call, call.query.branch), call.path["line"]
+    if all(each.id != line for each in await brief.archived()):
+        raise not_found(f"Line {quote(line)}")
+    await brief.restore(line, everywhere=call.query.everywhere)
+    return await _read(call, call.query.branch)
+
+
 async def _open(call: ApiCall[Any, Any], branch: str) -> AsyncTalkBrief:
     """Return the brief, also if the policy of the last turn keeps none but an earlier one has left lines.
 
@@ -206,4 +215,5 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", _ALL, add, body=AddLine, answer=BriefObject, errors=(409,)),
     Route("PATCH", _ALL + "/{line}", edit, query=ChangeQuery, body=EditLine, answer=BriefObject),
     Route("DELETE", _ALL + "/{line}", revoke, query=ChangeQuery, answer=BriefObject),
+    Route("POST", _ALL + "/{line}/restore", restore, query=ChangeQuery, answer=BriefObject, errors=(409,)),
 )

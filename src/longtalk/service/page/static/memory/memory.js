@@ -122,7 +122,7 @@ function PutBack({ talk, line }) {
   const [busy, setBusy] = useState(false);
   const add = async () => {
     setBusy(true);
-    await talk.change(() => api.post(talk.path + "/brief", { field: line.field, text: line.text, branch: talk.branch }));
+    await talk.change(() => api.post(`${talk.path}/brief/${encodeURIComponent(line.id)}/restore`, undefined, { branch: talk.branch, everywhere: true }));
     setBusy(false);
   };
   return html`<button class="small" disabled=${busy} aria-label=${t("putBackLine", { text: cut(line.text, 60) })} onClick=${add}>${t("putBack")}</button>`;
