@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from longtalk import Chat, LongtalkError
 from longtalk._util import json_bytes
 from longtalk.context.compose import Context
-from longtalk.context.epochs import Epoch, TurnSuffix
-from longtalk.context.prepare import Recipient, compose_summary_request, keep_suffix
+from longtalk.context.epochs import Epoch
+from longtalk.context.prepare import compose_summary_request
+from longtalk.context.recipient import Recipient
+from longtalk.context.suffixes import TurnSuffix, keep_suffix
 from longtalk.errors import ContextOverflow
 from longtalk.memory.brief.schema import Brief
 from longtalk.memory.cards.capture import make_memory_tool

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from longtalk import Chat, KeepAll, KeepLast, TokenBudget
-from longtalk.context.epochs import Epoch, Pin, TurnSuffix
+from longtalk.context.epochs import Epoch, Pin
+from longtalk.context.suffixes import TurnSuffix
 from longtalk.errors import ContextOverflow, InputError, RequestRefused
 from longtalk.policies import Compactor, OverExchanges, View
 from longtalk.policies.base import fingerprint_policy

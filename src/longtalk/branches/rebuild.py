@@ -25,7 +25,8 @@ from longtalk.branches.settings import (
     restore_settings,
 )
 from longtalk.context.compose import compose
-from longtalk.context.epochs import Epoch, TurnSuffix
+from longtalk.context.epochs import Epoch
+from longtalk.context.suffixes import TurnSuffix
 from longtalk.errors import InputError, NotFound
 from longtalk.memory.profile.config import Profile
 from longtalk.memory.profile.lines import TurnProfile, render_unsent_lines, with_turn_profile

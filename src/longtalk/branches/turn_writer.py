@@ -17,8 +17,8 @@ import msgspec
 from longtalk._util.concurrency import call_store
 from longtalk.branches.branch import AsyncBranch, place_record
 from longtalk.branches.settings import find_settings, note_turn
-from longtalk.context.epochs import withhold_foreign
 from longtalk.context.manifest import encode_manifest
+from longtalk.context.suffixes import withhold_foreign
 from longtalk.errors import Deleted
 from longtalk.memory.profile.lines import PRIVATE
 from longtalk.notices import Notice

@@ -20,15 +20,8 @@ import msgspec
 
 from longtalk._util.lookalikes import neutralize, neutralize_json
 from longtalk.context.costs import Meter
-from longtalk.context.epochs import (
-    Epoch,
-    TurnSuffix,
-    is_checked,
-    list_runs,
-    map_kept_suffixes,
-    mark_recalled,
-    merge_runs,
-)
+from longtalk.context.epochs import Epoch, is_checked, list_runs, mark_recalled, merge_runs
+from longtalk.context.suffixes import TurnSuffix, map_kept_suffixes
 from longtalk.memory.cards.capture import TOOL_NAME
 from longtalk.memory.profile.lines import PROFILE_TAG, read_turn_profile
 from longtalk.memory.recall.config import Recalled
@@ -135,7 +128,7 @@ def compose(
         runs[-1] = msgspec.structs.replace(runs[-1], last=size - 1, tokens=min(runs[-1].tokens, tokens))
     if since < end:
         runs.append(Run(epoch.start, size - 1, "sent", "kept", tokens=transcript.tokens(since, end)))
-    suffixes = map_kept_suffixes(transcript, epoch)
+    suffixes = map_kept_suffixes(transcript, epoch.current)
     kept_suffix = suffixes.get(tail)
     if kept_suffix is not None and instruction and not kept_suffix.text.endswith(instruction):
         # The turn continues with another instruction. The data that memory added stays.

@@ -16,23 +16,19 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.context.costs import CostReceipt, Meter
+from longtalk.context.suffixes import TurnSuffix, list_kept_suffixes
 from longtalk.errors import InputError
 from longtalk.memory.summary import OldEntry, Summary
 from longtalk.policies.base import Policy, fingerprint_policy
-from longtalk.tokens import Counter, count_message
 from longtalk.transcript.manifest import CARD, EXCLUDED, PROMOTED, Run
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.passages import KIND as PASSAGES
 from longtalk.transcript.passages import RecalledPassages
 from longtalk.transcript.ranges import SpanSet, merge_spans
-from longtalk.transcript.standing import read_record
 from longtalk.transcript.transcript import Entry, Record, Transcript, now
 from longtalk.usage import Usage
 from longtalk.wires.entries import describe_entry
-from longtalk.wires.protocol import Wire
 
-DATA = "memory"
-"""The tag around the data that memory adds after a message."""
 _DOUBT = 300
 """The weight of the local token count, in tokens, when it is averaged with the provider's report."""
 
@@ -119,47 +115,6 @@ def remove_place(places: Sequence[Pin], name: str, what: str, undone: str) -> li
     if len(left) == len(places):
         raise InputError(f"{name!r} is not {what}: pass the id of an entry or a turn that is.")
     return left
-
-
-class TurnSuffix(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The text after the message of one turn. Later requests of the epoch repeat it if later entries depend on it."""
-
-    text: str
-    place: int
-    """The number of entries of the conversation that precede the suffix."""
-    tokens: int = 0
-    """The number of tokens, as counted locally."""
-    data: str = ""
-    """The data that memory added before the instruction."""
-    asks: int = 0
-    """The number of characters at the beginning of the text that request a memory card."""
-    foreign: str = ""
-    """The data that comes from other conversations. It is sent in one turn, and neither stored nor sent again."""
-
-    @property
-    def all_data(self) -> str:
-        """The data that memory added, including what comes from other conversations."""
-        return "\n".join(part for part in (self.foreign, self.data) if part)
-
-    def remove_additions(self, wire: Wire, counter: Counter) -> TurnSuffix:
-        """Return the suffix without what memory added, so with the instruction of the app alone."""
-        rest = TurnSuffix(self.text[max(0, self.asks) :].lstrip("\n"), self.place)
-        return msgspec.structs.replace(rest, tokens=sum(count_message(each, counter) for each in rest.pieces(wire)))
-
-    def pieces(self, wire: Wire) -> list[bytes]:
-        """Return the suffix as messages in the format of a wire."""
-        data = [wire.quote(DATA, self.all_data)] if self.all_data else []
-        return [*data, wire.write_instruction(self.text)] if self.text else data
-
-
-def withhold_foreign(record: Record) -> Record:
-    """Return a record as it is stored: a suffix without data from other conversations."""
-    if record.kind != "aside" or b'"foreign"' not in record.data:
-        return record
-    suffix = read_record(record, TurnSuffix)
-    if suffix is None:
-        return record
-    return Record(record.kind, record.entry, record.at, json_bytes.encode(msgspec.structs.replace(suffix, foreign="")))
 
 
 class Anchor(msgspec.Struct, frozen=True):
@@ -317,22 +272,6 @@ def is_checked(transcript: Transcript) -> bool:
         return transcript.is_checked
     epoch = transcript.records.read_latest("epoch", Epoch)
     return epoch is not None and epoch.checked
-
-
-def map_kept_suffixes(transcript: Transcript, epoch: Epoch) -> dict[int, TurnSuffix]:
-    """Return the kept suffixes of this epoch, by the number of entries of this transcript before each."""
-    kept = list_kept_suffixes(transcript, epoch.current)
-    if not kept:
-        return {}
-    suffixes = {transcript.index_of(suffix.place - 1) + 1: suffix for suffix in kept}
-    # Nothing may stand between a call and its results.
-    return {at: suffix for at, suffix in suffixes.items() if at >= len(transcript) or transcript[at].role != "tool"}
-
-
-def list_kept_suffixes(transcript: Transcript, current: int) -> list[TurnSuffix]:
-    """Return the kept suffixes after a position. Of several in one place, the newest counts."""
-    found = transcript.records.read_all("aside", TurnSuffix)
-    return list({suffix.place: suffix for suffix in found if suffix.place > current}.values()) if found else found
 
 
 class NotRecalled(SpanSet):

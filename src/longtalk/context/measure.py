@@ -22,8 +22,9 @@ from longtalk.context.costs import (
     compare_costs,
     compute_ratios,
 )
-from longtalk.context.epochs import Anchor, Epoch, Pin, list_kept_suffixes
+from longtalk.context.epochs import Anchor, Epoch, Pin
 from longtalk.context.exclusions import list_excluded_positions, list_excluded_spans
+from longtalk.context.suffixes import list_kept_suffixes
 from longtalk.memory.brief.record import MAX_FAILED_REQUESTS, read_brief_record
 from longtalk.memory.summary import Summary
 from longtalk.policies import Block, View

@@ -18,7 +18,7 @@ import msgspec
 
 from longtalk._util import json_bytes
 from longtalk.context.costs import CostReceipt, Meter
-from longtalk.context.epochs import Epoch, begin_epoch, find_epoch, list_kept_suffixes
+from longtalk.context.epochs import Epoch, begin_epoch, find_epoch
 from longtalk.context.exclusions import is_in_head, list_excluded_positions
 from longtalk.context.make_epoch import make_epoch
 from longtalk.context.measure import (
@@ -40,6 +40,7 @@ from longtalk.context.plan_reports import (
     report_assumed_prices,
     report_shortened,
 )
+from longtalk.context.suffixes import list_kept_suffixes
 from longtalk.errors import ContextOverflow, InputError
 from longtalk.memory.brief.record import CardKind, read_brief_record
 from longtalk.memory.summary import SummaryRequest

@@ -7,34 +7,32 @@ has a summary written, asks the provider for its session, and searches the histo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from longtalk._util import json_bytes
+from longtalk.context.additions import NO_ADDITIONS, TurnAdditions, choose_additions, extend_preamble
 from longtalk.context.compose import Context, compose
 from longtalk.context.costs import compute_ratios
-from longtalk.context.epochs import Epoch, NotRecalled, TurnSuffix, find_epoch, list_kept_suffixes, withhold_foreign
+from longtalk.context.epochs import Epoch, NotRecalled, find_epoch
 from longtalk.context.measure import Terms
 from longtalk.context.planning import Plan, apply_plan, make_plan
+from longtalk.context.recipient import Recipient
+from longtalk.context.suffixes import find_kept_suffix, list_kept_suffixes, withhold_foreign
 from longtalk.context.token_limit import find_token_limit
-from longtalk.memory.brief.record import CaptureMode, CardKind, read_brief_record
+from longtalk.memory.brief.record import read_brief_record
 from longtalk.memory.cards import capture
-from longtalk.memory.head import render_unsent_app_lines
-from longtalk.memory.profile.lines import read_turn_profile, render_unsent_lines, with_turn_profile
+from longtalk.memory.profile.lines import with_turn_profile
 from longtalk.memory.recall.config import Recall, Recalled
 from longtalk.memory.recall.gain import Allowance
 from longtalk.memory.summary import SummaryRequest, render_summary_prompt
-from longtalk.policies.base import BriefKeeper, Policy, get_profile, make_card_config, read_rules
-from longtalk.tokens import Counter, count_message, count_preamble
+from longtalk.policies.base import BriefKeeper, Policy, read_rules
+from longtalk.tokens import count_message, count_preamble
 from longtalk.transcript.passages import KIND as PASSAGES
 from longtalk.transcript.passages import RecalledPassages
-from longtalk.transcript.standing import Record
 from longtalk.transcript.transcript import Transcript
 from longtalk.wires import text_if_readable
-from longtalk.wires.protocol import Handle, Preamble, Quirks, Wire
-from longtalk.wires.text import wrap_in_tag
+from longtalk.wires.protocol import Handle, Preamble, Wire
 
 if TYPE_CHECKING:
     from longtalk.memory.recall.index import RecallIndex
@@ -43,79 +41,6 @@ MAX_QUERY = 4_000
 """The number of characters of a message that are used to search the history."""
 _FRAME_TOKENS = 30
 """The approximate number of tokens of the tags around the text that memory adds."""
-
-
-class Recipient(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that receives a request, and the form in which it must receive it."""
-
-    preamble: Preamble = Preamble()
-    reader: str = ""
-    """The account and the model, for which opaque blocks of an answer are valid."""
-    quirks: Quirks = Quirks()
-    instruction: str | None = None
-    """An instruction for this turn only."""
-    calls_tools: bool = False
-    """Whether the model can call the tool that updates the brief."""
-    keeps_conversation: bool = False
-    """Whether the provider stores everything that it is sent.
-
-    If so, no text is recalled, because the provider would store it too, and a card is requested in the system text.
-    """
-    answers_json: bool = False
-    """Whether the answer must consist of JSON alone, so that it can't end with a card."""
-    cards: Literal["answer", "request", "none"] = "answer"
-    """How the model writes memory cards: at the end of its answers, in requests of their own, or not at all."""
-
-
-class TurnAdditions(msgspec.Struct, frozen=True):
-    """The texts that memory adds to the requests of a turn."""
-
-    fresh: str = ""
-    """Lines that the app has added to the brief and that no request contains yet."""
-    request: str = ""
-    """The text that asks for a memory card."""
-    card: CardKind = ""
-    """The kind of card that is requested; "" for none."""
-    in_system: bool = False
-    """Whether the card is requested in the system text."""
-    card_received: bool = False
-    """Whether the model sent a card in this turn."""
-    recalled: Recalled = Recalled()
-    profile: str = ""
-    """Lines of the owner's profile that the head of the epoch lacks."""
-
-    @property
-    def data(self) -> str:
-        """The text that follows the message as data, not as an instruction."""
-        found = "" if self.recalled.is_foreign else self._wrap_recalled()
-        return "\n".join(part for part in (found, self.fresh) if part)
-
-    @property
-    def foreign(self) -> str:
-        """The part of the data that comes from other conversations."""
-        found = self._wrap_recalled() if self.recalled.is_foreign else ""
-        return "\n".join(part for part in (self.profile, found) if part)
-
-    def _wrap_recalled(self) -> str:
-        return wrap_in_tag("recalled", self.recalled.text) if self.recalled.text else ""
-
-    def make_suffix(self, transcript: Transcript, tail: int, instruction: str | None) -> TurnSuffix | None:
-        """Return what follows the first `tail` entries in the requests of this turn only; None if nothing does."""
-        if self is NO_ADDITIONS and not instruction:
-            return None
-        asks = "" if self.in_system else self.request
-        position = transcript.position(tail - 1) + 1
-        text = "\n\n".join(part for part in (asks, instruction) if part)
-        suffix = TurnSuffix(text, position, data=self.data, asks=len(asks), foreign=self.foreign)
-        return suffix if suffix.text or suffix.all_data else None
-
-    def remove_texts(self) -> TurnAdditions:
-        """Return the additions without any text, for requests from which it was left out."""
-        card: CardKind = self.card if self.card_received else ""
-        return TurnAdditions(card=card, in_system=self.in_system, card_received=self.card_received)
-
-
-NO_ADDITIONS = TurnAdditions()
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -301,7 +226,7 @@ def prepare(
         # A turn that continues after a crash, or with tool results, has already chosen its additions.
         is_new = kept_suffix is None
         added = (
-            _choose_additions(transcript, keeper, plan, terms, recipient)
+            choose_additions(transcript, keeper, plan, terms, recipient)
             if kept_suffix is None
             else TurnAdditions(
                 card=capture.parse_card_request(kept_suffix.text),
@@ -311,53 +236,6 @@ def prepare(
     limit = find_token_limit(rules, terms) if keeper is not None else None
     prepared = Prepared(transcript, plan, terms, recipient, keeper, tail, added or NO_ADDITIONS, is_new, limit)
     return prepared._fit_additions()
-
-
-def _choose_additions(
-    transcript: Transcript, keeper: BriefKeeper, plan: Plan, terms: Terms, recipient: Recipient
-) -> TurnAdditions:
-    asks, card, mode = "", plan.card, choose_capture_mode(keeper, plan.epoch, recipient)
-    if recipient.cards == "none" or (recipient.cards == "answer" and recipient.answers_json and mode == "sentinel"):
-        card = ""
-    if card and recipient.cards == "answer":
-        asks = capture.render_card_request(
-            make_card_config(keeper),
-            mode,
-            catch_up=card == "catch_up",
-            instruction=keeper.instruction,
-            example=keeper.example,
-        )
-    sent_data = [suffix.data for suffix in list_kept_suffixes(transcript, plan.epoch.current)]
-    fresh = render_unsent_app_lines(
-        read_brief_record(transcript), keeper.brief, terms.counter, plan.epoch.summary, sent_data
-    )
-    profile = ""
-    # A provider that keeps what it is sent would keep these lines after they are deleted.
-    if get_profile(keeper) is not None and not recipient.keeps_conversation:
-        profile = render_unsent_lines(read_turn_profile(transcript), plan.epoch.summary)
-    return TurnAdditions(fresh=fresh, request=asks, card=card, in_system=recipient.keeps_conversation, profile=profile)
-
-
-def choose_capture_mode(keeper: BriefKeeper | None, epoch: Epoch, recipient: Recipient) -> CaptureMode:
-    """Return how the model reports lines for the brief in an epoch: in cards, or by tool calls."""
-    mode = epoch.way or (keeper.capture if keeper else "")
-    return "tool" if mode == "tool" and recipient.calls_tools else "sentinel"
-
-
-def extend_preamble(
-    recipient: Recipient, keeper: BriefKeeper | None, epoch: Epoch, added: TurnAdditions | None
-) -> Preamble:
-    """Return the recipient's preamble with memory's tool and its request for a card, if they belong there."""
-    preamble = recipient.preamble
-    if keeper is None:
-        return preamble
-    if choose_capture_mode(keeper, epoch, recipient) == "tool":
-        tools = (*preamble.tools, capture.make_memory_tool(make_card_config(keeper)))
-        preamble = msgspec.structs.replace(preamble, tools=tools)
-    if added and added.in_system and added.request:
-        system = f"{preamble.system}\n\n{added.request}" if preamble.system else added.request
-        preamble = msgspec.structs.replace(preamble, system=system)
-    return preamble
 
 
 def compose_summary_request(
@@ -384,36 +262,9 @@ def compose_summary_request(
     return context, wire.write_user(render_summary_prompt(request.length))
 
 
-# What follows the user's message
-
-
 def find_message_start(transcript: Transcript, tail: int) -> int:
     """Return the number of entries before the user's message, which ends after the first `tail` entries."""
     i = tail
     while i > 0 and transcript[i - 1].turn == transcript[tail - 1].turn:
         i -= 1
     return i
-
-
-def find_kept_suffix(transcript: Transcript, tail: int) -> TurnSuffix | None:
-    """Return the suffix after the first `tail` entries if later requests repeat it, else None."""
-    if tail <= 0:
-        return None
-    position = transcript.position(tail - 1) + 1
-    return next((suffix for suffix in list_kept_suffixes(transcript, position - 1) if suffix.place == position), None)
-
-
-def keep_suffix(
-    transcript: Transcript, suffix: TurnSuffix, tail: int, wire: Wire, counter: Counter, *, at: int
-) -> Transcript:
-    """Return the transcript with a suffix recorded, so that later requests of its epoch repeat it in the same place."""
-    entry = transcript[tail - 1].id
-    if any((record.kind, record.entry) == ("aside", entry) for record in transcript.records):
-        return transcript
-    tokens = _count_pieces(suffix.pieces(wire), counter)
-    data = json_bytes.encode(msgspec.structs.replace(suffix, tokens=tokens))
-    return transcript.with_records((*transcript.records, Record("aside", entry, at, data)))
-
-
-def _count_pieces(pieces: Sequence[bytes], counter: Counter) -> int:
-    return sum(count_message(piece, counter) for piece in pieces)

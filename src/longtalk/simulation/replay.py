@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from longtalk.context.additions import TurnAdditions
 from longtalk.context.compose import Context
 from longtalk.context.costs import (
     CARD_TOKENS,
@@ -27,15 +28,9 @@ from longtalk.context.epochs import (
     record_summary,
 )
 from longtalk.context.measure import Terms
-from longtalk.context.prepare import (
-    Prepared,
-    Recipient,
-    TurnAdditions,
-    compose_summary_request,
-    find_message_start,
-    keep_suffix,
-    prepare,
-)
+from longtalk.context.prepare import Prepared, compose_summary_request, find_message_start, prepare
+from longtalk.context.recipient import Recipient
+from longtalk.context.suffixes import keep_suffix
 from longtalk.errors import ContextOverflow
 from longtalk.memory.brief.apply import apply
 from longtalk.memory.brief.lines import BriefContent

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from longtalk._util import json_bytes
+from longtalk.context.additions import TurnAdditions
 from longtalk.context.compose import Context
 from longtalk.context.epochs import (
     Epoch,
@@ -33,7 +34,9 @@ from longtalk.context.measure import (
     find_current_exchange,
 )
 from longtalk.context.planning import Plan
-from longtalk.context.prepare import Prepared, Recipient, TurnAdditions, keep_suffix, prepare
+from longtalk.context.prepare import Prepared, prepare
+from longtalk.context.recipient import Recipient
+from longtalk.context.suffixes import keep_suffix
 from longtalk.memory.brief.apply import apply
 from longtalk.memory.brief.operations import Operation
 from longtalk.memory.brief.record import read_brief_record, with_brief_record

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from longtalk.context.additions import NO_ADDITIONS, TurnAdditions
 from longtalk.context.compose import Context
-from longtalk.context.epochs import Anchor, TurnSuffix, record_anchor, record_meter, record_passages
+from longtalk.context.epochs import Anchor, record_anchor, record_meter, record_passages
 from longtalk.context.exclusions import list_excluded_positions
 from longtalk.context.measure import has_any_between
-from longtalk.context.prepare import NO_ADDITIONS, TurnAdditions, keep_suffix
+from longtalk.context.suffixes import TurnSuffix, keep_suffix
 from longtalk.errors import InputError
 from longtalk.notices import Notice
 from longtalk.tokens import Counter, Estimator, count_message

@@ -14,7 +14,7 @@ from longtalk._util.concurrency import ASYNC
 from longtalk.context.epochs import read_windows
 from longtalk.context.measure import Terms
 from longtalk.context.pins import pin
-from longtalk.context.prepare import Recipient
+from longtalk.context.recipient import Recipient
 from longtalk.errors import InputError
 from longtalk.memory.brief.edits import edit_brief, to_operations
 from longtalk.memory.brief.schema import Brief

@@ -1,6 +1,6 @@
 """Memory in a turn: recall text for the message, read the cards in answers, and answer memory's own tools.
 
-Under a policy without a brief, nothing happens. `context/prepare.py` decides what memory adds to a request.
+Under a policy without a brief, nothing happens. `context/additions.py` decides what memory adds to a request.
 """
 
 from __future__ import annotations
@@ -10,16 +10,11 @@ from typing import Annotated, Any
 
 import msgspec
 
+from longtalk.context.additions import TurnAdditions, choose_capture_mode
 from longtalk.context.epochs import Epoch, NotRecalled, find_epoch
-from longtalk.context.prepare import (
-    MAX_QUERY,
-    Prepared,
-    Recipient,
-    TurnAdditions,
-    choose_capture_mode,
-    find_kept_suffix,
-    find_message_start,
-)
+from longtalk.context.prepare import MAX_QUERY, Prepared, find_message_start
+from longtalk.context.recipient import Recipient
+from longtalk.context.suffixes import find_kept_suffix
 from longtalk.memory.brief.record import read_brief_record
 from longtalk.memory.cards import capture
 from longtalk.memory.cards.hidden import NOT_NOTED, NOTED

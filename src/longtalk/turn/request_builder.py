@@ -13,7 +13,8 @@ import msgspec
 from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch, read_windows, record_summary
 from longtalk.context.measure import Terms, find_answer_room
-from longtalk.context.prepare import Prepared, Recipient, prepare
+from longtalk.context.prepare import Prepared, prepare
+from longtalk.context.recipient import Recipient
 from longtalk.events import Compacted
 from longtalk.notices import Notice
 from longtalk.observation import Observer, log_suppressed

@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 
 from longtalk._util import json_bytes
-from longtalk.context.epochs import Epoch, TurnSuffix
-from longtalk.context.prepare import Prepared, find_kept_suffix
+from longtalk.context.epochs import Epoch
+from longtalk.context.prepare import Prepared
+from longtalk.context.suffixes import TurnSuffix, find_kept_suffix
 from longtalk.policies import Policy
 from longtalk.wires.protocol import Handle, Preamble, Quirks
 

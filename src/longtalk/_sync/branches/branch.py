@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from longtalk._sync._util.concurrency import call_store
-from longtalk.context.epochs import Epoch, find_epoch, withhold_foreign
+from longtalk.context.epochs import Epoch, find_epoch
 from longtalk.context.exclusions import list_excluded_positions
 from longtalk.context.measure import has_all_pins, list_pinned_positions
+from longtalk.context.suffixes import withhold_foreign
 from longtalk.errors import NotFound
 from longtalk.memory.profile.lines import PRIVATE
 from longtalk.memory.summary import Summary

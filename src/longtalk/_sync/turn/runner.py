@@ -18,7 +18,8 @@ import msgspec
 from longtalk._sync._util.concurrency import run_shielded, sleep
 from longtalk.context.compose import Context, Piece
 from longtalk.context.epochs import Epoch
-from longtalk.context.prepare import Prepared, Recipient
+from longtalk.context.prepare import Prepared
+from longtalk.context.recipient import Recipient
 from longtalk.errors import ContextOverflow, ProviderError, StreamCut, TooManyRounds
 from longtalk.events import (
     Checkpoint,
