@@ -25,8 +25,9 @@ from longtalk.memory.profile.lines import TurnProfile, read_turn_profile
 from longtalk.memory.promotion import Promoted, extract_promoted, render_promoted
 from longtalk.memory.recall.config import Recall
 from longtalk.memory.summary import Summary, SummaryRequest
-from longtalk.policies.base import Compactor, Size
+from longtalk.policies.base import Compactor
 from longtalk.policies.economy import MAX_WINDOW_SHARE
+from longtalk.policies.history_limits import BriefPays, HistoryFull, OverHistory
 from longtalk.policies.limits import AnyOf, OverWindow
 from longtalk.policies.stale_cards import read_card_line_ids
 from longtalk.policies.summarize import SUMMARY_TOKENS
@@ -113,47 +114,6 @@ class Memory(msgspec.Struct, frozen=True):
         strategy, to = CompactToBrief(self), HistoryFull(max(0, self.limit - self.length))
         triggers = (BriefPays(self.recent, self.length), OverHistory(self.limit), OverWindow(MAX_WINDOW_SHARE))
         return tuple(Compactor(trigger, (strategy,), to) for trigger in triggers)
-
-
-class BriefPays(msgspec.Struct, frozen=True):
-    """A trigger that fires when a new epoch would save money and the brief, or a summary, can replace older exchanges.
-
-    `recent` and `length` mean the same as for `Size.brief_pays`.
-    """
-
-    recent: int
-    length: int
-    compares_costs = True
-
-    def fires(self, size: Size) -> bool:
-        return size.brief_pays(self.recent, self.length)
-
-    def __str__(self) -> str:
-        return "resending older exchanges has cost as much as a new epoch"
-
-
-class OverHistory(msgspec.Struct, frozen=True):
-    """A trigger that fires when more than `limit` tokens precede the current exchange and some may be left out."""
-
-    limit: int
-
-    def fires(self, size: Size) -> bool:
-        return size.droppable > 0 and size.history > self.limit
-
-    def __str__(self) -> str:
-        return f"over {self.limit:,} tokens of history"
-
-
-class HistoryFull(msgspec.Struct, frozen=True):
-    """A target that is met when no exchange remains to drop and at most `limit` tokens precede the current one."""
-
-    limit: int
-
-    def fires(self, size: Size) -> bool:
-        return size.droppable > 0 or size.history > self.limit
-
-    def __str__(self) -> str:
-        return f"over {self.limit:,} tokens of history"
 
 
 class CompactToBrief(msgspec.Struct, frozen=True):
