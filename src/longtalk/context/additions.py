@@ -19,6 +19,7 @@ from longtalk.transcript.transcript import Transcript
 from longtalk.wires.protocol import Preamble
 from longtalk.wires.text import wrap_in_tag
 
+
 class TurnAdditions(msgspec.Struct, frozen=True):
     """The texts that memory adds to the requests of a turn."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from longtalk._util import json_bytes
+from longtalk.context.compaction import list_compactors
 from longtalk.context.epochs import Epoch, find_place, remove_place
 from longtalk.context.measure import RequestEstimate, Terms, make_view, read_pins
-from longtalk.context.planning import list_compactors
 from longtalk.errors import PinRefused
 from longtalk.policies import Block, Policy
 from longtalk.transcript.transcript import Transcript

@@ -10,13 +10,21 @@ A policy may ask for a summary (`Plan.summary_request`). The caller has it writt
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from longtalk._util import json_bytes
+from longtalk.context.compaction import (
+    can_summarise,
+    check_exchanges,
+    compact_view,
+    compares_costs,
+    find_outgrown_window,
+    list_compactors,
+    make_due,
+)
 from longtalk.context.costs import CostReceipt, Meter
 from longtalk.context.epochs import Epoch, begin_epoch, find_epoch
 from longtalk.context.exclusions import is_in_head, list_excluded_positions
@@ -41,22 +49,19 @@ from longtalk.context.plan_reports import (
     report_shortened,
 )
 from longtalk.context.suffixes import list_kept_suffixes
-from longtalk.errors import ContextOverflow, InputError
+from longtalk.errors import ContextOverflow
 from longtalk.memory.brief.record import CardKind, read_brief_record
 from longtalk.memory.summary import SummaryRequest
 from longtalk.notices import Notice
-from longtalk.policies.base import BriefKeeper, Compactor, Policy, Size, Trigger, read_rules
+from longtalk.policies.base import BriefKeeper, Compactor, Policy, read_rules
 from longtalk.policies.limits import OverTokens
 from longtalk.policies.stale_cards import leave_out_stale_cards
 from longtalk.policies.token_budget import make_limit_compactor
-from longtalk.policies.view import View
 from longtalk.transcript.manifest import EXCLUDED
 from longtalk.transcript.transcript import Transcript
 
 SummaryMoment: TypeAlias = Literal["before", "after"] | None
 """When a summary can be written: before the next call, after an answer, or (None) not now."""
-_ROUNDS = 8
-"""The maximum number of times that the limits are checked again, because one compactor may undo the work of another."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -119,7 +124,7 @@ def make_plan(
     epoch = _follow_exclusions(transcript, present, terms, pins, keeper)
     compactors = list_compactors(rules, terms, settled=settled)
     if forced:
-        compactors = _make_due(compactors)
+        compactors = make_due(compactors)
     estimate = RequestEstimate(transcript, epoch, terms)
     fired = _find_fired(compactors, estimate)
     stale = False
@@ -176,17 +181,13 @@ def _find_fired(compactors: Sequence[Compactor], estimate: RequestEstimate) -> C
     """
     fired, guessed = None, False
     for each in compactors:
-        if fired is None or _compares_costs(each.over):
+        if fired is None or compares_costs(each.over):
             estimate.guessed = False
             fires = each.over.fires(estimate)
             if fired is None and fires:
                 fired, guessed = each, estimate.guessed
     estimate.guessed = guessed
     return fired
-
-
-def _compares_costs(trigger: Trigger) -> bool:
-    return getattr(trigger, "compares_costs", False)
 
 
 def _add_card_request(plan: Plan, keeper: BriefKeeper, estimate: RequestEstimate, *, settled: bool) -> Plan:
@@ -207,58 +208,6 @@ def _add_card_request(plan: Plan, keeper: BriefKeeper, estimate: RequestEstimate
 
 def _span_from(transcript: Transcript, position: int) -> tuple[int, int]:
     return transcript.index_of(position), len(transcript)
-
-
-class _Due(msgspec.Struct, frozen=True):
-    """A trigger in place of another one, which fires until the target of its compactor is met."""
-
-    to: Trigger
-    compares_costs: bool
-
-    def fires(self, size: Size) -> bool:
-        return self.to.fires(size)
-
-    def __str__(self) -> str:
-        return "it was asked for"
-
-
-def _make_due(compactors: Sequence[Compactor]) -> list[Compactor]:
-    """Return the compactors with those due now that have strategies of their own; others just repeat these."""
-    found: list[Compactor] = []
-    for each in compactors:
-        is_repeated = any(each.strategies == other.strategies for other in found)
-        over = each.over if is_repeated else _Due(each.to, _compares_costs(each.over))
-        found.append(Compactor(over, each.strategies, each.to))
-    return found
-
-
-class _OverWindow(OverTokens, frozen=True):
-    """A trigger that fires when the request leaves no room in the model's window for an answer."""
-
-    def __str__(self) -> str:
-        return "more than fits into the window"
-
-
-def list_compactors(policy: Policy, terms: Terms, *, settled: bool = False) -> list[Compactor]:
-    """Return the compactors of the policy, and one for the model's window, which limits every policy."""
-    found = [*policy.compactors]
-    if terms.window is None and not found:
-        return found
-    # What a summary can still stand for before the next call is not left out after the answer.
-    waits = settled and any(_can_summarise(each, background=False) for each in found)
-    waits = waits or any(getattr(s, "refuses_overflow", False) for each in found for s in each.strategies)
-    if terms.room is not None and not waits:
-        found.append(make_limit_compactor(_OverWindow(terms.room), OverTokens(max(1, terms.room // 2))))
-    if settled:
-        kept = [(each, [s for s in each.strategies if not getattr(s, "cuts_current", False)]) for each in found]
-        return [Compactor(each.over, tuple(strategies), each.to) for each, strategies in kept if strategies]
-    return found
-
-
-def _can_summarise(compactor: Compactor, *, background: bool | None = None) -> bool:
-    """Return True if a compactor can request a summary, so that its limit may be exceeded until the summary exists."""
-    how = [getattr(strategy, "background", None) for strategy in compactor.strategies]
-    return any(each is not None and background in (None, each) for each in how)
 
 
 def _plan_new_epoch(
@@ -284,36 +233,38 @@ def _plan_new_epoch(
     given = whole = msgspec.structs.replace(make_view(estimate, pins), may_summarize=moment)
     if keeper is not None:
         whole = leave_out_stale_cards(whole)
-    view = _compact(keeper.with_current_brief(whole) if stale and keeper is not None else whole, compactors)
-    saves = fired is not None and _compares_costs(fired.over) and estimate.comparison is not None
+    view = compact_view(keeper.with_current_brief(whole) if stale and keeper is not None else whole, compactors)
+    saves = fired is not None and compares_costs(fired.over) and estimate.comparison is not None
     predicted = estimate.comparison.predicted if saves and estimate.comparison is not None else None
     if view.summary_request is not None:
         request = msgspec.structs.replace(view.summary_request, predicted=predicted)
         return Plan(epoch, False, estimate.counted, estimate.tokens, summary_request=request)
     if view.summary is not None and view.summary.is_brief and view.summary != epoch.summary:
         view = msgspec.structs.replace(view, summary=msgspec.structs.replace(view.summary, predicted=predicted))
-    _check_exchanges(whole, view)
+    check_exchanges(whole, view)
     notices = []
-    over = [each for each in compactors if each.over.fires(view) and not (view.droppable and _can_summarise(each))]
+    over = [each for each in compactors if each.over.fires(view) and not (view.droppable and can_summarise(each))]
     if over and any(block.pinned for block in view.blocks[:-1]):
         # These exchanges were pinned under other limits.
         loose = [msgspec.structs.replace(block, pinned=False) for block in view.blocks]
-        view = _compact(view.with_blocks(loose), compactors)
+        view = compact_view(view.with_blocks(loose), compactors)
         notices.append(
             Notice("pins_left_out", f"The pinned exchanges no longer fit ({reason}), so the oldest are left out.")
         )
     if terms.window is not None and view.tokens > terms.window and view.summary is not None:
         # The summary is used again after the next cut.
-        view = _compact(msgspec.structs.replace(view, summary=None, latest_summary=None), compactors)
+        view = compact_view(msgspec.structs.replace(view, summary=None, latest_summary=None), compactors)
     additions = 0
     if terms.window is not None and view.tokens > terms.window and not settled:
         # What memory has added to the current exchange is optional.
         additions = count_additions(transcript, find_current_exchange(transcript, epoch), terms)
-        view = _compact(msgspec.structs.replace(view, fixed=view.fixed - additions), compactors) if additions else view
+        view = (
+            compact_view(msgspec.structs.replace(view, fixed=view.fixed - additions), compactors) if additions else view
+        )
     if terms.window is not None and view.tokens > terms.window and not settled:
         # A request that fits only without room for an answer is better than none.
         limit = OverTokens(terms.window)
-        view = _compact(view, [make_limit_compactor(limit, limit)])
+        view = compact_view(view, [make_limit_compactor(limit, limit)])
     if terms.window is not None and terms.is_refused(view) and not settled:
         error = ContextOverflow(
             f"The request is too long for {terms.model}: it has about {view.tokens:,} tokens{describe_fixed(view)}, "
@@ -337,7 +288,7 @@ def _plan_new_epoch(
     same = (view.blocks, tuple(view.lines), view.summary) == (given.blocks, epoch.lines, epoch.summary)
     if same and has_all_pins(epoch, pins) and not old and not additions:
         return Plan(epoch, False, estimate.counted, estimate.tokens, tuple(notices))
-    full = _find_outgrown_window(whole, view, compactors)
+    full = find_outgrown_window(whole, view, compactors)
     new = make_epoch(view, epoch, reason if full is None else str(full), pins)
     gone = len(whole.blocks) - len(view.blocks)
     if full is not None:
@@ -349,54 +300,3 @@ def _plan_new_epoch(
     notices += report_shortened(new, whole.blocks[-1])
     receipt = make_receipt(view, new, estimate) if view.summary != epoch.summary else None
     return Plan(new, True, view.counted, view.tokens, tuple(notices), receipt=receipt, drops_additions=bool(additions))
-
-
-def _find_outgrown_window(whole: View, view: View, compactors: Sequence[Compactor]) -> _OverWindow | None:
-    """Return the window's trigger if the window, and not the policy, is why more exchanges are left out; else None."""
-    full = next(
-        (each.over for each in compactors if isinstance(each.over, _OverWindow) and each.over.fires(whole)), None
-    )
-    if full is None:
-        return None
-    own = _compact(whole, [each for each in compactors if not isinstance(each.over, _OverWindow)])
-    return full if len(own.blocks) > len(view.blocks) else None
-
-
-def _check_exchanges(whole: View, view: View) -> None:
-    """Raise `InputError` unless a view consists of whole exchanges, in order, with the current one last."""
-    there = iter([(block.first, block.stop) for block in whole.blocks])
-    kept = [(block.first, block.stop) for block in view.blocks]
-    last = whole.blocks[-1]
-    if not all(pair in there for pair in kept) or not kept or kept[-1] != (last.first, last.stop):
-        raise InputError(
-            "A strategy of the policy returned a view with new or reordered exchanges: it may only leave exchanges out."
-        )
-
-
-def _compact(view: View, compactors: Sequence[Compactor]) -> View:
-    """Return the view after applying the compactors until every limit is met or nothing changes."""
-    for _ in range(_ROUNDS):
-        before = view
-        for each in compactors:
-            if each.over.fires(view):
-                view = each.apply(view)
-        if view.summary_request or (view.blocks, tuple(view.lines)) == (before.blocks, tuple(before.lines)):
-            break
-    return view if view.summary_request else _drop_lines(view, compactors)
-
-
-def _drop_lines(view: View, compactors: Sequence[Compactor]) -> View:
-    """Return the view with as many of the newest digest lines as the limits have room for.
-
-    The compactor whose limit is exceeded need not be the one that added the lines.
-    """
-
-    def with_lines(number: int) -> View:
-        return msgspec.structs.replace(view, lines=view.lines[len(view.lines) - number :])
-
-    def is_exceeded(number: int) -> bool:
-        return any(each.over.fires(with_lines(number)) for each in binding)
-
-    # A limit may be exceeded until a summary has been written.
-    binding = [each for each in compactors if not (view.droppable and _can_summarise(each))]
-    return with_lines(bisect_left(range(len(view.lines)), True, key=lambda number: is_exceeded(number + 1)))
