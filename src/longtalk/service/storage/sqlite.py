@@ -28,15 +28,8 @@ from longtalk.service.storage._logs import (
 )
 from longtalk.service.storage._polling import PollingStorage
 from longtalk.service.storage.protocol import Append, Document, LogPage
-from longtalk.stores.sqlite.database import (
-    MEMORY,
-    Database,
-    File,
-    Synchronous,
-    acquire_file,
-    note_pending_purge,
-    release_file,
-)
+from longtalk.stores.sqlite.database import MEMORY, Database, File, Synchronous, note_pending_purge
+from longtalk.stores.sqlite.sharing import acquire_file, release_file
 from longtalk.transcript.transcript import now
 
 POLL_SECONDS = 0.025

@@ -1,8 +1,7 @@
 """SQLite files: one connection per process, one transaction at a time, and errors in Longtalk's terms.
 
 Stores with the same path and the same `synchronous` setting share a connection, because opening one costs more than a
-turn. A lock keeps the transactions of threads apart. SQLite's locks don't survive a fork, so all connections are closed
-before a fork; the parent and the child open their own when they need it. A transaction waits while another process has
+turn: see `sharing.py`. A lock keeps the transactions of threads apart. A transaction waits while another process has
 the file locked.
 
 The operating system releases a process's locks on a file when the process closes any handle to it. Don't open the file
@@ -22,7 +21,6 @@ import apsw
 import msgspec
 
 from longtalk._util.private_files import create_private
-from longtalk._util.processes import on_fork
 from longtalk.errors import CorruptStore, InputError, LongtalkError, StoreError
 from longtalk.stores.sqlite.schema import APPLICATION, MIGRATIONS
 
@@ -222,6 +220,19 @@ class File:
         with self.lock:
             self._close()
 
+    def begin_fork(self) -> None:
+        """Close the connection, and hold the lock until `end_fork`."""
+        self.lock.acquire()
+        if self.path != MEMORY:
+            self._close()
+
+    def end_fork(self, *, in_child: bool) -> None:
+        """Let the transactions of this process go on after a fork."""
+        if in_child:
+            # The threads that wait for these writes exist only in the parent process.
+            self._queue.clear()
+        self.lock.release()
+
     def _close(self) -> None:
         if self.db is not None:
             self.db.close()
@@ -354,71 +365,3 @@ def _run_transaction(db: Database, begin: str, work: Callable[[Database], T]) ->
             db.execute("ROLLBACK")
         raise
     return result
-
-
-_files: dict[tuple[str, str], File] = {}
-_memory_files: list[File] = []
-_guard = threading.Lock()
-
-
-def acquire_file(path: str, synchronous: Synchronous) -> File:
-    """Open the file at this path, or share it with the stores in this process that have it open.
-
-    The caller must release the file with `release_file`.
-    """
-    if path == MEMORY:
-        file = File(path, synchronous)
-        file.users = 1
-        with _guard:
-            _memory_files.append(file)
-        file.open()
-        return file
-    if "\0" in path:
-        raise InputError(f"{path!r} is not a valid path: it contains a NUL character. Remove it.")
-    path = os.path.realpath(path)
-    with _guard:
-        file = _files.setdefault((path, synchronous), File(path, synchronous))
-        file.users += 1
-    try:
-        file.open()
-    except BaseException:
-        release_file(file)
-        raise
-    return file
-
-
-def release_file(file: File) -> None:
-    """Release a file that `acquire_file` returned, and close it if no other store uses it."""
-    with _guard:
-        file.users -= 1
-        if file.users:
-            return
-        if file in _memory_files:
-            _memory_files.remove(file)
-        else:
-            _files.pop((file.path, file.synchronous), None)
-    file.close()
-
-
-def _before_fork() -> None:
-    _guard.acquire()
-    for file in (*_files.values(), *_memory_files):
-        file.lock.acquire()
-        if file.path != MEMORY:
-            file._close()
-
-
-def _after_fork() -> None:
-    for file in (*_files.values(), *_memory_files):
-        file.lock.release()
-    _guard.release()
-
-
-def _after_fork_in_child() -> None:
-    for file in (*_files.values(), *_memory_files):
-        # The threads that wait for these writes exist only in the parent process.
-        file._queue.clear()
-    _after_fork()
-
-
-on_fork(_after_fork_in_child, before=_before_fork, in_parent=_after_fork)

@@ -44,11 +44,12 @@ from longtalk.stores.sqlite.branches import (
 from longtalk.stores.sqlite.checksums import compute_checksum, update_row
 from longtalk.stores.sqlite.commit import apply_commit
 from longtalk.stores.sqlite.conversations import list_conversations, list_owners, read_info
-from longtalk.stores.sqlite.database import Database, File, Synchronous, acquire_file, release_file
+from longtalk.stores.sqlite.database import Database, File, Synchronous
 from longtalk.stores.sqlite.paths import read_pack, read_path, read_ranges
 from longtalk.stores.sqlite.records import list_conversations_with, read_all_records
 from longtalk.stores.sqlite.remove import delete_conversation, find_entry_keys, redact_entry
 from longtalk.stores.sqlite.search import find_candidates, find_matches, index_batch, is_stale, make_scope
+from longtalk.stores.sqlite.sharing import acquire_file, release_file
 from longtalk.stores.sqlite.turns import join_turns, read_manifests, read_turns
 from longtalk.stores.sqlite.verify import find_file_damage, find_problems, find_strays, find_uncovered
 from longtalk.transcript.pack import EMPTY, Entry, Pack
