@@ -32,8 +32,8 @@ from longtalk.stores.base import (
 )
 from longtalk.stores.in_memory import InMemory
 from longtalk.stores.redis import lists as redis_lists
-from longtalk.stores.redis import read as redis_read
 from longtalk.stores.redis import search as redis_search
+from longtalk.stores.redis import tree_reader
 from longtalk.stores.redis.address import ServerAddress
 from longtalk.stores.redis.connection import Client
 from longtalk.stores.redis.scripts import PARTS
@@ -182,19 +182,19 @@ def test_a_read_takes_one_round_trip_for_one_segment_and_four_for_several(store:
 def fork_often(store: Store) -> None:
     """Write a conversation with so many branches that its tree is kept."""
     say(store, "talk", "one", "two")
-    for i in range(redis_read.MANY_BRANCHES):
+    for i in range(tree_reader.MANY_BRANCHES):
         ConversationDriver(store, ME, "talk").write(f"b{i}", source=(MAIN, 1))
 
 
 def test_the_tree_of_many_branches_is_read_once_for_all_of_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     fork_often(store)
     trees: list[object] = []
-    decode = redis_read.decode_tree
-    monkeypatch.setattr(redis_read, "decode_tree", lambda fields: trees.append(fields) or decode(fields))
+    decode = tree_reader.decode_tree
+    monkeypatch.setattr(tree_reader, "decode_tree", lambda fields: trees.append(fields) or decode(fields))
     with closing(store.again()) as reader:
-        assert [texts(reader, "talk", f"b{i}") for i in range(redis_read.MANY_BRANCHES)] == [
+        assert [texts(reader, "talk", f"b{i}") for i in range(tree_reader.MANY_BRANCHES)] == [
             ["one"]
-        ] * redis_read.MANY_BRANCHES
+        ] * tree_reader.MANY_BRANCHES
     assert len(trees) == 1
 
 
