@@ -10,18 +10,18 @@ import msgspec
 from longtalk.events import Notice, PartEnd, Reasoning, Text, ToolCall, ToolCallDelta
 from longtalk.service.errors import ApiError
 from longtalk.service.ids import parse_response_id
-from longtalk.service.openai.client_tools import CallForm, read_custom_input
+from longtalk.service.openai.call_events import OpenCalls
+from longtalk.service.openai.client_tools import CallForm
 from longtalk.service.openai.compactions import COMPACTION, make_compaction
 from longtalk.service.openai.event_types import EventType
 from longtalk.service.openai.items import (
     Item,
-    ItemNumbers,
     is_shown,
-    make_call,
     make_message,
     make_reasoning,
     make_text_part,
 )
+from longtalk.service.openai.output_events import OutputEvents
 from longtalk.service.openai.reasoning_events import Fields, OpenReasoning
 from longtalk.service.openai.response_object import make_response
 from longtalk.usage import Usage
@@ -35,7 +35,7 @@ _EMPTY = TextBlock("")
 _DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,%b%b,"logprobs":[]}'
 
 
-class ResponseEvents:
+class ResponseEvents(OutputEvents):
     """Renders one response. Each method returns the events to send next, as JSON, numbered without gaps."""
 
     def __init__(
@@ -49,17 +49,15 @@ class ResponseEvents:
         created: int,
         encrypted: bool = False,
     ) -> None:
+        found = parse_response_id(id)
+        super().__init__(turn, found and found.conversation)
         self.id = id
-        self.output: list[Item] = []
         self._model = model
         self._echo = echo
         self._tools = tools
         self._created = created
         self._encrypted = encrypted
         """Whether reasoning items include the encrypted form."""
-        found = parse_response_id(id)
-        self._numbers = ItemNumbers(turn, found and found.conversation)
-        self._sequence = 0
         self._open: Item | None = None
         """The message or reasoning that is being streamed."""
         self._text: list[str] = []
@@ -77,10 +75,7 @@ class ResponseEvents:
         """Whether the provider has ended the message that is being streamed, so that more text is another message."""
         self._delta = b""
         """What all pieces of the message that is being streamed have in common."""
-        self._calls: dict[int, Item] = {}
-        """The calls that are being streamed, by their index among those of the answer."""
-        self._skipped = 0
-        """How many items were streamed by a process that has died, and are not part of the output."""
+        self._calls = OpenCalls(self, tools)
         self._answer_start = 0
         """How many items of the output were there before the answer that is being streamed."""
         self.has_ended = False
@@ -88,10 +83,10 @@ class ResponseEvents:
     def begin(self, *, queued: bool = False) -> list[bytes]:
         """Return the first events."""
         status = "queued" if queued else "in_progress"
-        events = [self._event("response.created", response=self.make(status))]
+        events = [self.make_event("response.created", response=self.make(status))]
         if queued:
-            events.append(self._event("response.queued", response=self.make(status)))
-        return [*events, self._event("response.in_progress", response=self.make("in_progress"))]
+            events.append(self.make_event("response.queued", response=self.make(status)))
+        return [*events, self.make_event("response.in_progress", response=self.make("in_progress"))]
 
     def resume(self, sent: Sequence[bytes], saved: Sequence[Item] | None) -> list[bytes]:
         """Go on after the events that a process has sent before it died. Return the events to send next.
@@ -145,10 +140,12 @@ class ResponseEvents:
         if type(event) is PartEnd:
             return self._end_part(event)
         if type(event) is ToolCallDelta:
-            return self._add_call_piece(event) if is_shown(event.name, self._tools) else self.close()
+            events = self.close()
+            return events + self._calls.add_piece(event) if is_shown(event.name, self._tools) else events
         if type(event) is ToolCall:
             if is_shown(event.name, self._tools):
-                return self._end_call(event)
+                events = [] if self._calls.is_open(event) else self.close()
+                return events + self._calls.end(event)
             # A call that the service runs itself is not shown, but it separates what is around it.
             events = self.close()
             self._answer_start = len(self.output)
@@ -158,11 +155,11 @@ class ResponseEvents:
     def add_compaction(self, content: str) -> list[bytes]:
         """Return the events for a summary that stands for older exchanges from here on."""
         events = self.close()
-        item = make_compaction(self._numbers.take("cmp"), content)
-        events.append(self._add_item(item))
-        place = self._place(item)
-        events.append(self._event("response.compaction.compacting", **place))
-        events.append(self._event("response.output_item.done", output_index=place["output_index"], item=item))
+        item = make_compaction(self.take_id("cmp"), content)
+        events.append(self.add_item(item))
+        place = self.find_place(item)
+        events.append(self.make_event("response.compaction.compacting", **place))
+        events.append(self.make_event("response.output_item.done", output_index=place["output_index"], item=item))
         self._answer_start = len(self.output)
         return events
 
@@ -185,16 +182,14 @@ class ResponseEvents:
         cut = "completed" if status == "completed" else "incomplete"
         events = self._add_refusal(refusal) if refusal and not self._refuses else []
         events += self.close(cut)
-        for index in list(self._calls):
-            # The answer ended inside this call, which is therefore none.
-            self.output.remove(self._calls.pop(index))
+        self._calls.drop()
         if output is not None:
             self.output = list(output)
         response = self.make(status, usage=usage, error=error, reason=reason, completed=completed)
         if status == "failed":
-            return [*events, self._event("response.failed", response=response)]
+            return [*events, self.make_event("response.failed", response=response)]
         cut_off = status in ("incomplete", "cancelled")
-        return [*events, self._event("response.incomplete" if cut_off else "response.completed", response=response)]
+        return [*events, self.make_event("response.incomplete" if cut_off else "response.completed", response=response)]
 
     def _drop_answer(self) -> list[bytes]:
         """Return the events that end an answer of a wrong form. It is not part of the output."""
@@ -205,19 +200,6 @@ class ResponseEvents:
 
     # Pieces
 
-    def _event(self, kind: EventType, **fields: Any) -> bytes:
-        event = {"type": kind, "sequence_number": self._sequence, **fields}
-        self._sequence += 1
-        return _encoder.encode(event)
-
-    def _add_item(self, item: Item) -> bytes:
-        self.output.append(item)
-        return self._event("response.output_item.added", output_index=self._place(item)["output_index"], item=item)
-
-    def _place(self, item: Item) -> dict[str, Any]:
-        index = next(i for i, each in enumerate(self.output) if each is item)
-        return {"item_id": item["id"], "output_index": index + self._skipped}
-
     def _add_text(self, text: str) -> list[bytes]:
         events: list[bytes] = []
         if self._open is None or self._open["type"] != "message" or self._has_ended_part:
@@ -227,8 +209,8 @@ class ResponseEvents:
                 self._blank = text
                 return events
             events += self._open_message()
-            place = {**self._place(self.output[-1]), "content_index": 0}
-            events.append(self._event("response.content_part.added", **place, part=make_text_part("")))
+            place = {**self.find_place(self.output[-1]), "content_index": 0}
+            events.append(self.make_event("response.content_part.added", **place, part=make_text_part("")))
             # Nearly all events are like the next one. To put them together takes a quarter of the time.
             self._delta = _encoder.encode({**place, "delta": ""})[1:-3]
         self._text.append(text)
@@ -247,13 +229,13 @@ class ResponseEvents:
 
     def _make_reasoning_events(self, events: Sequence[Fields]) -> list[bytes]:
         assert self._open is not None  # noqa: S101
-        place = self._place(self._open)
-        return [self._event(kind, **place, **fields) for kind, fields in events]
+        place = self.find_place(self._open)
+        return [self.make_event(kind, **place, **fields) for kind, fields in events]
 
     def _open_reasoning(self) -> list[bytes]:
         """Return the events with which reasoning begins."""
         events = self.close()
-        events.append(self._add_item(make_reasoning(self._numbers.take("rs"), ReasoningBlock(), "in_progress")))
+        events.append(self.add_item(make_reasoning(self.take_id("rs"), ReasoningBlock(), "in_progress")))
         self._open = self.output[-1]
         self._reasoning = OpenReasoning(self._open)
         return events
@@ -292,20 +274,20 @@ class ResponseEvents:
     def _add_citations(self, end: PartEnd) -> list[bytes]:
         """Return the events for citations in the text that ends now."""
         assert self._open is not None  # noqa: S101
-        place = {**self._place(self._open), "content_index": 0}
+        place = {**self.find_place(self._open), "content_index": 0}
         start = max(0, sum(map(len, self._text)) - len(end.text))
         events = []
         for each in shift(end.citations, start):
             index = len(self._citations)
             self._citations.append(each)
             kind: EventType = "response.output_text.annotation.added"
-            events.append(self._event(kind, **place, annotation_index=index, annotation=each))
+            events.append(self.make_event(kind, **place, annotation_index=index, annotation=each))
         return events
 
     def _open_message(self) -> list[bytes]:
         """Return the events with which a message begins."""
         events = self.close()
-        events.append(self._add_item({**make_message(self._numbers.take("msg"), _EMPTY, "in_progress"), "content": []}))
+        events.append(self.add_item({**make_message(self.take_id("msg"), _EMPTY, "in_progress"), "content": []}))
         self._open = self.output[-1]
         return events
 
@@ -315,54 +297,6 @@ class ResponseEvents:
         events = [] if is_open else self._open_message()
         self._refusal = refusal
         return events
-
-    def _add_call_piece(self, piece: ToolCallDelta) -> list[bytes]:
-        events = self.close()
-        form = self._tools[piece.name]
-        item = self._calls.get(piece.index)
-        if item is None:
-            item = make_call(self._numbers.take("fc"), piece.id, piece.name, "", "in_progress", form=form)
-            events.append(self._add_item(item))
-            self._calls[piece.index] = item
-        # The text of a custom tool is inside JSON, and is sent when that is complete.
-        if piece.arguments and not form.is_custom:
-            item["arguments"] += piece.arguments
-            place = self._place(item)
-            events.append(self._event("response.function_call_arguments.delta", **place, delta=piece.arguments))
-        return events
-
-    def _end_call(self, call: ToolCall) -> list[bytes]:
-        events: list[bytes] = []
-        arguments = call.arguments.decode("utf-8", "replace") or "{}"
-        # A stream may name a call only at its end.
-        index = next((i for i, item in self._calls.items() if item["call_id"] in (call.id, "")), None)
-        form = self._tools[call.name]
-        if index is None:
-            events = self.close()
-            item = make_call(self._numbers.take("fc"), call.id, call.name, "", "in_progress", form=form)
-            events.append(self._add_item(item))
-        else:
-            item = self._calls.pop(index)
-        if form.is_custom:
-            return events + self._end_custom_call(item, call.id, arguments)
-        if not item["arguments"] and arguments:
-            events.append(self._event("response.function_call_arguments.delta", **self._place(item), delta=arguments))
-        item |= {"call_id": call.id, "arguments": arguments, "status": "completed"}
-        place = self._place(item)
-        events.append(
-            self._event("response.function_call_arguments.done", **place, name=call.name, arguments=arguments)
-        )
-        events.append(self._event("response.output_item.done", output_index=place["output_index"], item=item))
-        return events
-
-    def _end_custom_call(self, item: Item, call_id: str, arguments: str) -> list[bytes]:
-        place, text = self._place(item), read_custom_input(arguments)
-        item |= {"call_id": call_id, "input": text, "status": "completed"}
-        return [
-            self._event("response.custom_tool_call_input.delta", **place, delta=text),
-            self._event("response.custom_tool_call_input.done", **place, input=text),
-            self._event("response.output_item.done", output_index=place["output_index"], item=item),
-        ]
 
     def close(self, status: str = "completed") -> list[bytes]:
         """Return the events that end the message or the reasoning that is being streamed."""
@@ -378,19 +312,19 @@ class ResponseEvents:
             # What is no message is a call that a process has begun to stream before it died.
             events = [*self._close_text(item), *self._close_refusal(item)] if item["type"] == "message" else []
         self._open, self._text = None, []
-        index = self._place(item)["output_index"]
-        return [*events, self._event("response.output_item.done", output_index=index, item=item)]
+        index = self.find_place(item)["output_index"]
+        return [*events, self.make_event("response.output_item.done", output_index=index, item=item)]
 
     def _close_text(self, item: Item) -> list[bytes]:
         """Return the events that end the text of a message that is being streamed."""
         if not self._text:
             return []
-        text, place = "".join(self._text), {**self._place(item), "content_index": 0}
+        text, place = "".join(self._text), {**self.find_place(item), "content_index": 0}
         part = make_text_part(text, self._citations)
         item["content"], self._citations = [part], []
         return [
-            self._event("response.output_text.done", **place, text=text, logprobs=[]),
-            self._event("response.content_part.done", **place, part=part),
+            self.make_event("response.output_text.done", **place, text=text, logprobs=[]),
+            self.make_event("response.content_part.done", **place, part=part),
         ]
 
     def _close_refusal(self, item: Item) -> list[bytes]:
@@ -399,11 +333,11 @@ class ResponseEvents:
         if not refusal:
             return []
         part = {"type": "refusal", "refusal": refusal}
-        place = {**self._place(item), "content_index": len(item["content"])}
+        place = {**self.find_place(item), "content_index": len(item["content"])}
         item["content"] = [*item["content"], part]
         return [
-            self._event("response.content_part.added", **place, part={**part, "refusal": ""}),
-            self._event("response.refusal.delta", **place, delta=refusal),
-            self._event("response.refusal.done", **place, refusal=refusal),
-            self._event("response.content_part.done", **place, part=part),
+            self.make_event("response.content_part.added", **place, part={**part, "refusal": ""}),
+            self.make_event("response.refusal.delta", **place, delta=refusal),
+            self.make_event("response.refusal.done", **place, refusal=refusal),
+            self.make_event("response.content_part.done", **place, part=part),
         ]
