@@ -124,5 +124,5 @@ def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agents]:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make retries wait almost no time."""
-    monkeypatch.setattr("longtalk.turn.runner.FIRST_WAIT", 0.001)
-    monkeypatch.setattr("longtalk._sync.turn.runner.FIRST_WAIT", 0.001)
+    monkeypatch.setattr("longtalk.turn.model_calls.FIRST_WAIT", 0.001)
+    monkeypatch.setattr("longtalk._sync.turn.model_calls.FIRST_WAIT", 0.001)

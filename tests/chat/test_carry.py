@@ -157,8 +157,8 @@ def test_a_turn_that_failed_sheds_nothing() -> None:
     state = chat.send("2", state=chat.send("1").state).state
     before = len(read(state))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("longtalk.turn.runner.FIRST_WAIT", 0.0)
-        patch.setattr("longtalk._sync.turn.runner.FIRST_WAIT", 0.0)
+        patch.setattr("longtalk.turn.model_calls.FIRST_WAIT", 0.0)
+        patch.setattr("longtalk._sync.turn.model_calls.FIRST_WAIT", 0.0)
         with pytest.raises(Overloaded) as caught:
             chat.send("3", state=state)
     assert caught.value.partial is not None

@@ -31,7 +31,8 @@ from longtalk.transfer.shorten import shorten
 from longtalk.turn.draft import add_event
 from longtalk.turn.engine import AsyncEngine, TurnArguments, check_choice
 from longtalk.turn.message import Message, ParsedMessage
-from longtalk.turn.runner import MAX_RETRIES, AsyncTurnRunner
+from longtalk.turn.model_calls import MAX_RETRIES
+from longtalk.turn.runner import AsyncTurnRunner
 from longtalk.turn.stream import AsyncStream
 from longtalk.usage import Usage
 from longtalk.wires.neutral import event

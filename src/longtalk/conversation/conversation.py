@@ -60,7 +60,8 @@ from longtalk.transfer.append import NativeMessages, append_messages, read_messa
 from longtalk.turn.draft import add_event
 from longtalk.turn.engine import AsyncEngine
 from longtalk.turn.message import Message
-from longtalk.turn.runner import MAX_RETRIES, AsyncTurnRunner
+from longtalk.turn.model_calls import MAX_RETRIES
+from longtalk.turn.runner import AsyncTurnRunner
 from longtalk.turn.stream import AsyncStream
 from longtalk.wires.neutral import event
 

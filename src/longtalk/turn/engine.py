@@ -33,8 +33,9 @@ from longtalk.turn.draft import begin
 from longtalk.turn.learned import read_quirks, report_unknown_model
 from longtalk.turn.memory import RECALL_TOOL, needs_recall_tool
 from longtalk.turn.message import ParsedMessage, parse_message
+from longtalk.turn.model_calls import MAX_RETRIES
 from longtalk.turn.output import OutputType, add_instruction
-from longtalk.turn.runner import MAX_RETRIES, AsyncTurnRunner
+from longtalk.turn.runner import AsyncTurnRunner
 from longtalk.turn.sent import TurnSettings
 from longtalk.turn.session import AsyncSession
 from longtalk.turn.switching import check_switch

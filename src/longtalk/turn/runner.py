@@ -1,25 +1,24 @@
 """The turn: call the model, run the tools that it calls, and call it again until it answers.
 
-The runner makes the model calls, with retries, and yields the events that the caller sees. `request_builder.py` builds
-each request, and `tool_runner.py` runs the tools. Each step replaces the draft (`draft.py`) as a whole.
+The runner yields the events that the caller sees. `request_builder.py` builds each request, `model_calls.py` sends it,
+with retries, and `tool_runner.py` runs the tools. Each step replaces the draft (`draft.py`) as a whole.
 """
 
 from __future__ import annotations
 
 import contextlib
-import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from longtalk._util.concurrency import run_shielded, sleep
-from longtalk.context.compose import Context, Piece
+from longtalk._util.concurrency import run_shielded
+from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch
 from longtalk.context.prepare import Prepared
 from longtalk.context.recipient import Recipient
-from longtalk.errors import ContextOverflow, ProviderError, StreamCut, TooManyRounds
+from longtalk.errors import ProviderError, StreamCut, TooManyRounds
 from longtalk.events import (
     Checkpoint,
     Compacted,
@@ -41,25 +40,20 @@ from longtalk.tools import Toolbox
 from longtalk.turn import learned
 from longtalk.turn.draft import Draft, Replay
 from longtalk.turn.memory import AsyncTurnMemory
-from longtalk.turn.observed_content import note_answer, note_request
+from longtalk.turn.model_calls import MAX_RETRIES, AsyncModelCaller
+from longtalk.turn.observed_content import note_answer
 from longtalk.turn.output import RETRIES as OUTPUT_RETRIES
-from longtalk.turn.output import OutputType, add_instruction
+from longtalk.turn.output import OutputType
 from longtalk.turn.progress import AsyncTurnProgress
 from longtalk.turn.provider_client import AsyncProviderClient
 from longtalk.turn.request_builder import AsyncRequestBuilder
-from longtalk.turn.sent import note_call
 from longtalk.turn.session import AsyncSession
 from longtalk.turn.tool_runner import AsyncToolRunner
 from longtalk.wires.card_tags import CardFilter
 from longtalk.wires.deltas import Delta
-from longtalk.wires.protocol import Accumulator, Quirks
+from longtalk.wires.protocol import Accumulator
 
 R = TypeVar("R", bound=TurnReply)
-MAX_RETRIES = 2
-LESSONS = 5
-"""The maximum number of times that a request is changed because the server refused it."""
-FIRST_WAIT = 0.5
-LONGEST_WAIT = 60.0
 
 
 class AsyncTurnRunner(Generic[R]):
@@ -95,14 +89,23 @@ class AsyncTurnRunner(Generic[R]):
             window=window,
             observer=observer,
         )
+        self._calls = AsyncModelCaller(
+            self._progress,
+            self._requests,
+            self._memory,
+            provider=provider,
+            options=options,
+            window=window,
+            output=output,
+            max_retries=max_retries,
+            observer=observer,
+        )
         self._tools = AsyncToolRunner(self._progress, tools, self._memory, session, observer, max_tool_calls)
         self._provider = provider
         self._client = AsyncProviderClient(provider)
         self._options = options
         self._max_rounds = max_rounds
-        self._window = window
         self._output = output
-        self._max_retries = max_retries
         self.observer = observer
         self._reported = 0
         """The number of the draft's notices that were already yielded as events."""
@@ -142,7 +145,7 @@ class AsyncTurnRunner(Generic[R]):
                 deltas = accumulator.deltas
                 cards = CardFilter() if self._memory.is_active else None
                 ends: list[PartEnd] = []
-                first, source = await self._ask(self._client.open, pieces)
+                first, source = await self._calls.ask(self._client.open, pieces)
                 with self.observer.watch(partial(_read_cut_usage, accumulator)), self._client.redactor:
                     try:
                         for report in self._take_reports():
@@ -191,7 +194,7 @@ class AsyncTurnRunner(Generic[R]):
                 self.observer.end_call(answer.usage)
                 progress.draft = self._memory.apply_cards(progress.draft.add_answer(answer))
             else:
-                body = await self._ask(self._client.send, None)
+                body = await self._calls.ask(self._client.send, None)
                 with self.observer:
                     answer = self._client.understand(progress.draft.wire.parse, body)
                 note_answer(self.observer, answer)
@@ -261,7 +264,7 @@ class AsyncTurnRunner(Generic[R]):
     async def preview(self) -> tuple[Context, bytes]:
         """Return the first request, and its JSON as `stream` would send it. Nothing is sent or saved."""
         context, prepared = await self._preview()
-        with_schema = self._output and self._add_schema(self._output, self._options, prepared.recipient.quirks)
+        with_schema = self._calls.add_schema(prepared.recipient.quirks)
         return context, self._requests.write_body(context, prepared, with_schema or self._options, stream=True)
 
     async def _preview(self) -> tuple[Context, Prepared]:
@@ -299,100 +302,6 @@ class AsyncTurnRunner(Generic[R]):
                 calls.append(delta)
         return shown
 
-    # Model calls
-
-    async def _ask(self, call: Callable[[bytes], Awaitable[Any]], pieces: list[bytes] | None) -> Any:
-        """Make a model call; retry it while nothing of an answer has come."""
-        progress = self._progress
-        tries = lessons = 0
-        forgotten = False
-        too_long: ContextOverflow | None = None
-        failed: ProviderError | None = None
-        """The reason why the last request was changed; None if it was not."""
-        sent: tuple[Piece, ...] = ()
-        while True:
-            quirks = learned.read_quirks(progress.draft.transcript, self._provider.label)
-            try:
-                context, prepared, held = await self._requests.build(quirks, is_refused=too_long is not None)
-            except ContextOverflow as problem:
-                raise too_long or problem from None
-            except ProviderError as problem:
-                # Checking or opening the session at the provider has failed.
-                await self._wait(problem, tries)
-                tries += 1
-                continue
-            if too_long is not None and context.pieces == sent:
-                raise too_long
-            with_schema = None if self._output is None else self._add_schema(self._output, self._options, quirks)
-            options = self._options if with_schema is None else with_schema
-            body = self._requests.write_body(context, prepared, options, stream=pieces is not None)
-            note = None
-            if progress.draft.settings is not None:
-                note = note_call(
-                    body,
-                    prepared,
-                    held=held,
-                    handle=context.handle,
-                    schema=with_schema,
-                    is_streamed=pieces is not None,
-                )
-            progress.draft = progress.draft.ask(context, pieces, note)
-            sent = context.pieces
-            if failed is not None:
-                self.observer.report_retry(failed)
-                failed = None
-            self.observer.begin_call()
-            note_request(self.observer, progress.draft.wire, prepared.preamble.system, context.pieces)
-            try:
-                with self.observer:
-                    return await call(body)
-            except ContextOverflow as problem:
-                if too_long is not None:
-                    raise
-                too_long = problem
-                # Recalled text is optional.
-                draft = self._memory.remove_recalled(progress.draft)
-                progress.draft = learned.learn_window(draft, problem, context, self._provider.label, self._window)
-                failed = problem
-                continue
-            except ProviderError as problem:
-                if context.handle is not None and not forgotten and progress.draft.wire.is_session_lost(problem.body):
-                    forgotten = True
-                    failed = problem
-                    self._requests.drop_session(context.session_key, str(problem))
-                    continue
-                # No part of an answer has arrived, because `call` returns at most the first piece.
-                if lessons < LESSONS:
-                    adapted = learned.learn_quirks(
-                        progress.draft, problem, quirks, self._provider.label, has_schema=with_schema is not None
-                    )
-                    if adapted is not None:
-                        progress.draft, lessons, failed = self._instruct(adapted, quirks), lessons + 1, problem
-                        continue
-                await self._wait(problem, tries)
-            tries += 1
-
-    def _add_schema(self, output: OutputType, options: Mapping[str, Any], quirks: Quirks) -> Mapping[str, Any] | None:
-        """Return the options with the schema of the answer, or None if the request has none."""
-        if not self._provider.capabilities.structured_output:
-            return None
-        return output.add_options(self._progress.draft.wire, options, quirks)
-
-    def _instruct(self, draft: Draft, before: Quirks) -> Draft:
-        """Return the draft with an instruction that describes the answer's type, if a schema was refused just now."""
-        known = learned.read_quirks(draft.transcript, self._provider.label)
-        if self._output is None or before.no_schemas or not known.no_schemas:
-            return draft
-        return msgspec.structs.replace(draft, instruction=add_instruction(draft.instruction, self._output.instruction))
-
-    async def _wait(self, problem: ProviderError, tries: int) -> None:
-        """Wait before the next try. Raise the error instead if the call should not be retried."""
-        wait = problem.retry_after if problem.retry_after is not None else _back_off(tries)
-        if not problem.retryable or tries >= self._max_retries or wait > LONGEST_WAIT:
-            raise problem
-        self.observer.report_retry(problem, wait)
-        await sleep(wait)
-
     def _take_reports(self) -> list[Notice | Compacted]:
         """Return the notices, and the epochs with a summary, that were not yielded yet."""
         new = self._progress.draft.notices[self._reported :]
@@ -405,10 +314,6 @@ class AsyncTurnRunner(Generic[R]):
         draft = self._progress.draft = self._progress.draft.checkpoint()
         checkpoint = self.session.make_checkpoint(draft.transcript)
         return [] if checkpoint is None else [checkpoint]
-
-
-def _back_off(tries: int) -> float:
-    return FIRST_WAIT * 2.0**tries * random.uniform(0.75, 1.25)
 
 
 def _read_cut_usage(accumulator: Accumulator) -> bytes | None:

@@ -32,7 +32,8 @@ from longtalk.transfer.shorten import shorten
 from longtalk.turn.draft import add_event
 from longtalk._sync.turn.engine import Engine, TurnArguments, check_choice
 from longtalk.turn.message import Message, ParsedMessage
-from longtalk._sync.turn.runner import MAX_RETRIES, TurnRunner
+from longtalk._sync.turn.model_calls import MAX_RETRIES
+from longtalk._sync.turn.runner import TurnRunner
 from longtalk._sync.turn.stream import Stream
 from longtalk.usage import Usage
 from longtalk.wires.neutral import event

@@ -61,7 +61,8 @@ from longtalk.transfer.append import NativeMessages, append_messages, read_messa
 from longtalk.turn.draft import add_event
 from longtalk._sync.turn.engine import Engine
 from longtalk.turn.message import Message
-from longtalk._sync.turn.runner import MAX_RETRIES, TurnRunner
+from longtalk._sync.turn.model_calls import MAX_RETRIES
+from longtalk._sync.turn.runner import TurnRunner
 from longtalk._sync.turn.stream import Stream
 from longtalk.wires.neutral import event
 

@@ -34,8 +34,9 @@ from longtalk.turn.draft import begin
 from longtalk.turn.learned import read_quirks, report_unknown_model
 from longtalk._sync.turn.memory import RECALL_TOOL, needs_recall_tool
 from longtalk.turn.message import ParsedMessage, parse_message
+from longtalk._sync.turn.model_calls import MAX_RETRIES
 from longtalk.turn.output import OutputType, add_instruction
-from longtalk._sync.turn.runner import MAX_RETRIES, TurnRunner
+from longtalk._sync.turn.runner import TurnRunner
 from longtalk.turn.sent import TurnSettings
 from longtalk._sync.turn.session import Session
 from longtalk.turn.switching import check_switch
