@@ -28,6 +28,8 @@ from longtalk.service.settings import ModelSettings, Settings
 from longtalk.wires import AGENTS
 
 _log = logging.getLogger("longtalk")
+_NO_KEY = "none"
+"""In place of an API key, for a provider to which nothing is sent."""
 
 
 class ServedModel(msgspec.Struct, frozen=True):
@@ -39,6 +41,8 @@ class ServedModel(msgspec.Struct, frozen=True):
     policy: Policy
     options: Mapping[str, Any]
     system: str
+    lacks_key: str = ""
+    """The name of the provider if it has no API key, so that it can compose requests but not send them; else empty."""
 
 
 class _Credentials(Protocol):
@@ -76,28 +80,34 @@ class Models:
         kept = [get_profile(read_rules(policy).keeper) for policy in policies]
         return merge_profiles([each for each in kept if each is not None])
 
-    def find(self, name: str | None, *, allowed: tuple[str, ...] = ()) -> ServedModel:
+    def find(self, name: str | None, *, allowed: tuple[str, ...] = (), sends: bool = True) -> ServedModel:
         """Return the model of a name; without a name, the default one.
 
         `allowed` are the names that the caller's key is limited to. Raises the same `ApiError` for an unknown model
-        and for one that this caller may not use.
+        and for one that this caller may not use. A model whose provider has no API key is only returned if nothing is
+        sent to it, which `sends` says.
         """
         chosen = name or self._settings.default_model
         known = chosen in self._given or chosen in self._settings.models or chosen == self._settings.default_model
         if (allowed and chosen not in allowed) or not (known or (self._settings.any_model and _is_remote(chosen))):
             raise _unknown(chosen)
         settings = self._settings.models.get(chosen, ModelSettings(chosen))
+        lacks_key = ""
         try:
-            provider = self._connect(chosen, settings)
-        except MissingKey:
-            raise _lacks_key(chosen, settings.model.partition(":")[0]) from None
+            try:
+                provider = self._connect(chosen, settings)
+            except MissingKey:
+                lacks_key = settings.model.partition(":")[0]
+                if sends:
+                    raise _lacks_key(chosen, lacks_key) from None
+                provider = self._connect(chosen, settings, api_key=_NO_KEY)
         except InputError as problem:
             if known:
                 raise ApiError(500, str(problem), kind="server_error", code="model_unavailable") from None
             _log.warning("the model %s can't be used: %s", quote(chosen), shorten(str(problem)))
             raise _unknown(chosen) from None
         policy = self._policies.get(chosen, self._default_policy)
-        return ServedModel(chosen, provider, policy, settings.options, settings.system)
+        return ServedModel(chosen, provider, policy, settings.options, settings.system, lacks_key)
 
     def find_window(self, label: str) -> int | None:
         """Return the window of a model, given as `provider:model`, as its provider here or the registry knows it."""
@@ -115,10 +125,10 @@ class Models:
         for provider in [*self._connected.values(), *self._given.values()]:
             await provider.aclose()
 
-    def _connect(self, name: str, settings: ModelSettings) -> AsyncProvider:
+    def _connect(self, name: str, settings: ModelSettings, *, api_key: str | None = None) -> AsyncProvider:
         if name in self._given:
             return self._given[name]
-        api_key = self._credentials.get(settings.model.partition(":")[0])
+        api_key = api_key or self._credentials.get(settings.model.partition(":")[0])
         # With another key, a provider is connected again. Turns may still run on the connections of the old one.
         key = (settings.model, settings.base_url, api_key)
         if key not in self._connected:

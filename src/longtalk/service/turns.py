@@ -263,11 +263,15 @@ async def count_tokens(order: TurnOrder) -> int:
     )
 
 
-async def prepare_request(order: TurnOrder, store: Store) -> tuple[Context, bytes]:
-    """Return the first request of a turn on a stored conversation, and its JSON. Nothing is sent or kept."""
+async def prepare_request(order: TurnOrder, store: Store) -> tuple[Context, bytes, int]:
+    """Return the first request of a turn on a stored conversation, its JSON, and the number of entries before the turn.
+
+    Nothing is sent or kept.
+    """
     model, given = order.model, read_input(order)
     state = read_state_before(order, given)
-    return await preview_turn(
+    before = codec.decode(state, wires=NAMES) if state else Transcript()
+    context, body = await preview_turn(
         AsyncEngine(model.provider, policy=model.policy),
         TurnArguments(
             message=given.message,
@@ -277,12 +281,13 @@ async def prepare_request(order: TurnOrder, store: Store) -> tuple[Context, byte
             options={**model.options, **order.options},
             output=order.output,
         ),
-        codec.decode(state, wires=NAMES) if state else Transcript(),
+        before,
         store=store,
         owner=order.owner,
         conversation=order.conversation or "",
         branch=order.branch,
     )
+    return context, body, before.size
 
 
 def append_input(order: TurnOrder) -> bytes | None:

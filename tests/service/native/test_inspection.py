@@ -220,6 +220,9 @@ def test_the_next_request_is_estimated_without_sending_it(serve: Serve, api: Mak
     after = call("POST", f"{talk}/estimate", json={"message": "Hi."})
     assert (after["model"], after["cost"]) == ("scripted:model", None)
     assert before["tokens"] < 20 < after["tokens"]
+    manifest = call("POST", f"{talk}/preview", json={"message": "Hi."})["manifest"]
+    (run,) = manifest["runs"]
+    assert (run["first"], run["last"], run["tokens"]) == (0, 1, manifest["metrics"]["history"] - manifest["message"])
     assert len(provider.requests) == 1
     assert len(call("GET", f"{talk}/history")["entries"]) == 2
 

@@ -71,6 +71,24 @@ def test_a_new_key_counts_from_the_next_turn_on(serve: Serve, credentials: Path,
     assert [each["authorization"] for each in loopback.headers] == ["Bearer sk-1", "Bearer sk-2", "Bearer sk-three"]
 
 
+def test_without_a_key_the_next_request_is_estimated_and_the_memory_can_be_changed(
+    serve: Serve, credentials: Path
+) -> None:
+    call = Api(serve(settings=Settings(default_model="tutor", models={"tutor": ModelSettings("groq:m")})))
+    with call.http:
+        talk = call.new()
+        message = {"message": "Hi.", "policy": "Memory()"}
+        found = call("POST", f"{talk}/estimate", json=message)
+        assert (found["model"], found["lacks_key"], found["policy"]) == ("groq:m", "groq", "Memory()")
+        assert found["tokens"] > 0
+        shown = call("POST", f"{talk}/preview", json=message)
+        assert (shown["manifest"]["lacks_key"], shown["requests"][0]["model"]) == ("groq", "groq:m")
+        assert call("GET", f"{talk}/marks") == {"pinned": [], "excluded": []}
+        assert call("POST", f"{talk}/turns", 503, json=message)["error"]["code"] == "provider_key_missing"
+        call("PUT", "/provider-keys/groq", json={"key": "sk-1"})
+        assert call("POST", f"{talk}/estimate", json=message)["lacks_key"] == ""
+
+
 def test_a_service_with_access_keys_refuses(serve: Serve, credentials: Path) -> None:
     service = serve(m=AsyncScripted())
     secret, _ = AccessKeys(service.service.storage).add("laptop", owner="")

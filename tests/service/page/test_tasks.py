@@ -97,6 +97,7 @@ def test_the_inspector_goes_on_with_the_turn_that_is_sent_from_it(serve: Serve, 
     panel = one.page.get_by_role("complementary", name="What the model saw")
     panel.get_by_role("button", name="Later turn").click()
     expect(panel).to_contain_text("Next request not sent yet")
+    expect(panel.locator(".run")).to_contain_text("goes along 2 messages")
     one.say("Second.")
     expect(panel).to_contain_text("Turn 2 of 2")
     expect(panel).to_contain_text("Your message: “Second.”")
@@ -124,7 +125,7 @@ def test_what_a_policy_or_the_user_left_out_is_explained_and_brought_back(serve:
     field.fill("Vera")
     expect(hit).to_contain_text("you left it out in the chat")
     hit.get_by_role("button", name="Put back into the requests").click()
-    expect(hit.locator(".verdict")).to_have_text("sent")
+    expect(hit.locator(".verdict")).to_have_text("goes along")
 
 
 def test_a_user_corrects_a_memory_and_sees_it_in_the_next_request(serve: Serve, visit: Visits) -> None:

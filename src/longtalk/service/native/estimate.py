@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from longtalk.service.native.start_turn import StartTurn, make_order
 from longtalk.service.native.talks import find_model
 from longtalk.service.turns import prepare_request, read_state
 from longtalk.tokens import count_message, counter_for
+from longtalk.transcript.manifest import Run
 from longtalk.wires.options import answer_token_limit
 
 
@@ -34,6 +36,10 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `limit` that is for the history, where the policy counts the history alone; null if it does not."""
     cost: float | None
     """US dollars for these tokens if the provider has none of them in its cache; null if unknown."""
+    policy: str
+    """The policy that the turn would have."""
+    lacks_key: str
+    """The provider, if it has no API key, so that the turn can't be started; else empty."""
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +59,8 @@ async def estimate(call: ApiCall[Nothing, StartTurn]) -> Estimate:
         limit=manifest.limit,
         history_limit=manifest.history_limit,
         cost=metrics.cost,
+        policy=manifest.policy,
+        lacks_key=manifest.lacks_key,
     )
 
 
@@ -74,12 +82,12 @@ async def _prepare(call: ApiCall[Nothing, StartTurn]) -> tuple[ManifestObject, M
     """Return the manifest, the figures and the JSON of the first request that a turn would send."""
     given, info = call.body, await find_info(call)
     settings = await call.archive.settings(info.id, branch=given.branch)
-    model = find_model(call, given.model, settings, given.policy)
+    model = find_model(call, given.model, settings, given.policy, sends=False)
     at = given.after or given.edits or given.regenerates
     state = await read_state(call.service.store, call.caller.owner, info.id, given.branch, at)
     order = make_order(call, given, model)
     order = msgspec.structs.replace(order, conversation=info.id, branch=given.branch, state=state)
-    context, body = await prepare_request(order, call.service.store)
+    context, body, size = await prepare_request(order, call.service.store)
     label = model.provider.label
     known = registry.find(label)
     window = call.service.models.find_window(label)
@@ -91,7 +99,7 @@ async def _prepare(call: ApiCall[Nothing, StartTurn]) -> tuple[ManifestObject, M
     manifest = ManifestObject(
         turn="",
         branch=given.branch,
-        runs=list(context.manifest),
+        runs=cut_runs(context.manifest, size, message),
         metrics=metrics,
         message=message,
         window=window,
@@ -102,8 +110,17 @@ async def _prepare(call: ApiCall[Nothing, StartTurn]) -> tuple[ManifestObject, M
         rules=[str(each.over) for each in model.policy.compactors],
         system=model.system if given.system is None else given.system,
         tools=[each.name for each in given.tools],
+        lacks_key=model.lacks_key,
     )
     return manifest, metrics, body
+
+
+def cut_runs(runs: Sequence[Run], size: int, message: int) -> list[Run]:
+    """Return the runs of the first `size` entries. `message` is the number of tokens of those after them."""
+    found = [run for run in runs if run.first < size]
+    if found and found[-1].last >= size:
+        found[-1] = msgspec.structs.replace(found[-1], last=size - 1, tokens=max(0, found[-1].tokens - message))
+    return found
 
 
 ROUTES: tuple[Route[Any, Any], ...] = (

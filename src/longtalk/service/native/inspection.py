@@ -54,7 +54,10 @@ class ManifestObject(msgspec.Struct, frozen=True, kw_only=True):
     turn: str
     branch: str
     runs: list[Run]
-    """Runs of entries with the same verdict and reason, by their positions; empty if nothing is stored."""
+    """Runs of entries with the same verdict and reason, by their positions; empty if nothing is stored.
+
+    A request that is not sent yet has none for the new message.
+    """
     metrics: Metrics | None
     """The tokens of each part; null if no model was called."""
     message: int
@@ -75,6 +78,8 @@ class ManifestObject(msgspec.Struct, frozen=True, kw_only=True):
     """The system text; empty if there was none, or if it is not stored."""
     tools: list[str]
     """The names of the tools that the model was offered."""
+    lacks_key: str = ""
+    """The provider of a request that is not sent yet, if it has no API key; else empty."""
 
 
 class RequestObject(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ async def open_talk(call: ApiCall[Any, Any], branch: str, *, policy: Policy | No
     """
     info = await find_info(call)
     settings = await call.archive.settings(info.id, branch=branch)
-    model = find_model(call, None, settings)
+    model = find_model(call, None, settings, sends=False)
     return AsyncConversation(
         info.id,
         model=model.provider,
@@ -38,16 +38,21 @@ async def open_talk(call: ApiCall[Any, Any], branch: str, *, policy: Policy | No
 
 
 def find_model(
-    call: ApiCall[Any, Any], name: str | None, settings: Settings | None, policy: str | None = None
+    call: ApiCall[Any, Any],
+    name: str | None,
+    settings: Settings | None,
+    policy: str | None = None,
+    *,
+    sends: bool = True,
 ) -> ServedModel:
     """Return the model of a turn: the one that is named, else that of the last turn if it is served, else the default.
 
     The policy is the one that is given, else that of the last turn, else that of the model. The model of the last turn
     keeps the options and the system text of that turn. Another model without a system text of its own goes on with the
-    one that was given to the conversation.
+    one that was given to the conversation. `sends` means the same as for `Models.find`.
     """
     models, caller = call.service.models, call.caller
-    chosen = models.find(name, allowed=caller.models) if name is not None else None
+    chosen = models.find(name, allowed=caller.models, sends=sends) if name is not None else None
     if chosen is None and settings is not None:
         names = [each for each in models.names if not caller.models or each in caller.models]
         for each in (*names, settings.model):
@@ -59,7 +64,7 @@ def find_model(
                         found, system=settings.system or "", options=settings.options or {}
                     )
                     break
-    chosen = chosen or models.find(caller.models[0] if caller.models else None, allowed=caller.models)
+    chosen = chosen or models.find(caller.models[0] if caller.models else None, allowed=caller.models, sends=sends)
     if settings is not None and settings.system and not chosen.system and not _is_of_model(call, settings.system):
         chosen = msgspec.structs.replace(chosen, system=settings.system)
     if policy is not None:

@@ -61,7 +61,7 @@ export const strings = {
   role_user: "You", role_assistant: "Answer", role_tool: "Tool", role_event: "Note", role_system: "System", role_developer: "System",
   inChat: "in the chat", inChatOf: "Show “{text}” in the chat", lastOf: "The last {shown} of {all}:",
   manyMessages: "{count} messages", tokenCount: "{count} tokens", aboutTokens: "about {count} tokens",
-  verdict_sent: "sent", verdict_held: "held by the provider", verdict_recalled: "recalled", verdict_summarised: "replaced",
+  verdict_sent: "sent", verdict_next: "goes along", verdict_held: "held by the provider", verdict_recalled: "recalled", verdict_summarised: "replaced",
   verdict_handed_out: "handed to the app", verdict_left_out: "left out", verdict_outlined: "outlined", verdict_later: "said later",
   sharedWithBefore: "The first {shared} of {all} characters are those of the request before.",
   readFromCache: "The provider read {cached} of {input} tokens from its cache.", newFromHere: "new from here on",

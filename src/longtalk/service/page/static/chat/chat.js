@@ -9,7 +9,7 @@ import { Entry } from "./entry.js";
 import { nameOf } from "../list/list.js";
 import { choosePolicy, keepChoice, readChoice, toRequest } from "../money/policies.js";
 import { PolicyPicker } from "./policy.js";
-import { Gauge } from "./gauge.js";
+import { Gauge, LacksKey } from "./gauge.js";
 import { Live, Spoken } from "./live.js";
 import { Scroller } from "./scroller.js";
 import { notify } from "../dialogs.js";
@@ -121,8 +121,8 @@ function Conversation({ talk, view, tab, at, on, position }) {
 
 // What is worth knowing before the first message: that a chat which sends everything is not made for months.
 function MemoryTip({ talk, settings, gauge }) {
-  const { models, chosen } = useStore(app);
-  const policy = readChoice(talk.id).policy || settings.policy || models.find((each) => each.label === gauge?.model)?.policy;
+  useStore(app); // the choice may be made in another view
+  const policy = readChoice(talk.id).policy || settings.policy || gauge?.policy;
   return policy === "KeepAll()" ? html`<p class="quiet tip">${t("memoryTip")} <button onClick=${() => { choosePolicy(talk.id, "Memory()"); document.getElementById("message").focus(); }}>${t("useMemory")}</button></p>` : "";
 }
 
@@ -142,7 +142,7 @@ function Composer({ talk, state }) {
   const { live, gauge, problem, settings, branch, branches } = state;
   const choice = toRequest({ model, policy });
   talk.choice = choice;
-  const ownPolicy = models.find((each) => each.label === gauge?.model)?.policy;
+  const ownPolicy = models.find((each) => each.label === gauge?.model)?.policy || (!policy && gauge?.policy);
   const message = images.length ? [...(text ? [{ type: "text", text }] : []), ...images.map((url) => ({ type: "image_url", image_url: { url } }))] : text;
   useEffect(() => {
     localStorage.setItem("draft:" + talk.id, text);
@@ -202,6 +202,7 @@ function Composer({ talk, state }) {
         </div>
       </div>
       <div class="gauge"><${Gauge} id=${talk.id} gauge=${gauge} onOpen=${() => talk.inspect("next")} /></div>
+      ${gauge?.lacks_key && html`<${LacksKey} model=${gauge.model} provider=${gauge.lacks_key} />`}
       ${(model || policy) && refusal && html`<p class="problem other">${refusal}</p>`}
       ${!model && gauge && settings.model && gauge.model !== settings.model && html`<p class="quiet other">${t("otherModel", { before: settings.model, model: gauge.model })}</p>`}
     </div>

@@ -2,6 +2,7 @@
 import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
+import { app, useStore } from "../store.js";
 import { count, countHistory, dollars } from "../format.js";
 import { readChoice, toRequest } from "../money/policies.js";
 import { onOthers } from "./talk.js";
@@ -31,4 +32,10 @@ export function NextRequest({ conversation, branch }) {
     return () => { current = false; leave(); };
   }, [conversation, branch]);
   return html`<div class="foot-gauge"><div class="column gauge"><${Gauge} id=${conversation} gauge=${gauge} /></div></div>`;
+}
+
+// That a model can't answer yet, with the way to where its key is stored.
+export function LacksKey({ model, provider }) {
+  const { health } = useStore(app);
+  return html`<p class="card-note">${t("needsKey", { model, provider })} ${health?.is_single_user && html`<a href="#/settings">${t("storeKey")}</a>`}</p>`;
 }

@@ -8,6 +8,7 @@ import { announce } from "../chat/talk.js";
 import { cutAround, linkTo } from "../list/list.js";
 import { UsePolicy } from "../memory/lines.js";
 import { namePolicy } from "../money/policies.js";
+import { nameVerdict } from "./runs.js";
 import { findNearest, findWords, listTexts, listWords, sortByRarity } from "./words.js";
 
 // Say where a request has the words of a search: first a line of the memory, then a message, then the words alone.
@@ -80,7 +81,7 @@ export function Find({ conversation, path, branch, turn, next, runs, policy, wor
     <input class="wide" id="find-seen" type="search" placeholder=${t("findSeen")} value=${words} onInput=${(e) => setWords(e.target.value)} />
     <div role="status" class=${found ? "answer" : ""}>${found && html`
       ${found.there && html`<${Verdict} found=${found} />`}
-      ${found.hits.length ? html`<p class="quiet">${t("inMessages")}</p><ul class="runs">${found.hits.map(({ hit, ...known }) => html`<${Hit} key=${hit.entry} hit=${hit} words=${words} ...${known} policy=${policy}
+      ${found.hits.length ? html`<p class="quiet">${t("inMessages")}</p><ul class="runs">${found.hits.map(({ hit, ...known }) => html`<${Hit} key=${hit.entry} hit=${hit} isNext=${!!next} words=${words} ...${known} policy=${policy}
           run=${runs.find((run) => run.first <= hit.position && hit.position <= run.last)} conversation=${conversation} path=${path} branch=${branch} onChange=${() => { setChanges((count) => count + 1); onChange(); }} />`)}</ul>`
         : html`<p class="quiet">${t("noHit")}</p>`}`}</div>`;
 }
@@ -95,7 +96,7 @@ function explain({ verdict, reason, keep }, policy) {
   return verdict === "handed_out" ? reason : t("why_" + verdict);
 }
 
-function Hit({ hit, words, run, isPinned, isOut, outline, line, isLineSent, policy, conversation, path, branch, onChange }) {
+function Hit({ hit, isNext, words, run, isPinned, isOut, outline, line, isLineSent, policy, conversation, path, branch, onChange }) {
   const change = (call, kind, said) => async () => {
     try {
       await call(`${path}/${kind}/${encodeURIComponent(hit.entry)}`, { branch });
@@ -110,7 +111,7 @@ function Hit({ hit, words, run, isPinned, isOut, outline, line, isLineSent, poli
   const wasOut = run?.reason === "excluded";
   const isOutlined = isGone && !wasOut && !!outline;
   const about = !run ? "" : isOutlined ? t("why_outlined", { text: cut(outline, 120) }) : explain(run, policy);
-  return html`<li class="hit"><span class=${"verdict " + (run?.verdict || "")}>${t("verdict_" + (isOutlined ? "outlined" : run?.verdict || "later"))}</span> ${cutAround(hit.text, words, 160)}
+  return html`<li class="hit"><span class=${"verdict " + (run?.verdict || "")}>${nameVerdict(isOutlined ? "outlined" : run?.verdict || "later", isNext)}</span> ${cutAround(hit.text, words, 160)}
     ${run && html`<p>${about}${isGone && run.reason === "brief" ? " " + (line ? t(isLineSent ? "lineWasSent" : "lineNotSent", { text: cut(line.text, 90) }) : t("briefLacksIt")) : ""}</p>`}
     <p class="ways"><a href=${linkTo(conversation, hit.entry, branch, hit.position)}>${t("whereItHappened")}</a>
       ${isOut ? html`<button onClick=${change(api.remove, "exclusions", "includedNow")}>${t("include")}</button>`

@@ -3,6 +3,7 @@ import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { count, countHistory, cut, dollars, nameReason, nameRecall, time } from "../format.js";
+import { LacksKey } from "../chat/gauge.js";
 import { namePolicy } from "../money/policies.js";
 import { Find } from "./find.js";
 import { Loaded, Runs } from "./runs.js";
@@ -101,6 +102,7 @@ function Context({ conversation, path, branch, turn, next, values, lastTools, wo
     const sent = parts.filter(([name]) => name !== "free" && name !== "reserved");
     return html`
       <${Find} conversation=${conversation} path=${path} branch=${branch} turn=${turn} next=${next} runs=${runs} policy=${policy} words=${words} setWords=${setWords} onChange=${onChange} />
+      ${manifest.lacks_key && html`<${LacksKey} model=${metrics.model} provider=${manifest.lacks_key} />`}
       <p>${t(next ? "nextTokens" : "sentTokens", { total: count(metrics.total), model: metrics.model })}.
         ${usage.input ? " " + t("reported", { input: count(usage.input), cached: count(usage.cached), output: count(usage.output) }) + (metrics.calls > 1 ? " " + t("inRequests", { calls: metrics.calls }) : "") : ""}
         ${" " + (metrics.cost === null ? t("costUnknown") : t(next ? (metrics.cost ? "nextCosts" : "nextIsFree") : "costs", { cost: dollars(metrics.cost) }))}</p>
@@ -115,7 +117,7 @@ function Context({ conversation, path, branch, turn, next, values, lastTools, wo
       ${policy && html`<p class="quiet" title=${policy}>${t(rules.length ? "policyRules" : "policyOnly", { policy: namePolicy(policy), rules: rules.map(nameReason).join("; ") })}</p>`}
       ${metrics.recall_why && (!next || localStorage.getItem("draft:" + conversation)) && html`<p class="quiet">${nameRecall(metrics.recall_why)}</p>`}
       <h3>${t("everyEntry")}</h3>
-      <${Runs} runs=${runs} conversation=${conversation} path=${path} branch=${branch} />`;
+      <${Runs} runs=${runs} isNext=${!!next} conversation=${conversation} path=${path} branch=${branch} />`;
   }} />`;
 }
 

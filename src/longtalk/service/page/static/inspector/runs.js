@@ -39,12 +39,15 @@ export function Runs({ runs, path, branch, ...more }) {
   return html`<ul class="runs">${runs.map((run) => html`<${Run} key=${run.first} run=${run} path=${path} branch=${branch} first=${places.get(run.first)} last=${places.get(run.last)} ...${more} />`)}</ul>`;
 }
 
+// What happens to messages; `isNext` says that the request is not sent yet.
+export const nameVerdict = (verdict, isNext) => t(isNext && verdict === "sent" ? "verdict_next" : "verdict_" + verdict);
+
 const most = 50;
 // What was not sent is counted for its whole stretch, and shared among the runs that it is cut into.
 const isWhole = ({ verdict }) => ["sent", "held", "recalled"].includes(verdict);
 
 // `first` and `last` are the entries at its ends, as far as they are known.
-function Run({ run, first, last, conversation, path, branch, opened = false }) {
+function Run({ run, first, last, conversation, path, branch, isNext = false, opened = false }) {
   const [open, setOpen] = useState(opened);
   const many = run.last - run.first;
   const which = many ? t("manyMessages", { count: many + 1 }) : first ? `“${cut(plain(first.text).trim(), 80)}”` : t("part_message");
@@ -52,7 +55,7 @@ function Run({ run, first, last, conversation, path, branch, opened = false }) {
   const read = () => api.get(path + "/history", { branch, before: run.last + 1, limit: Math.min(most, many + 1) });
   const inside = (entry) => run.first <= entry.position && entry.position <= run.last;
   return html`<li><button class="run" aria-expanded=${open} onClick=${() => setOpen(!open)}>
-      <span class=${"verdict " + run.verdict}>${t("verdict_" + run.verdict)}</span> ${which}${many && when ? html` <small>${when}</small>` : ""}
+      <span class=${"verdict " + run.verdict}>${nameVerdict(run.verdict, isNext)}</span> ${which}${many && when ? html` <small>${when}</small>` : ""}
       <span class="quiet">${[!many && when, nameReason(run.reason), run.tokens && t(isWhole(run) ? "tokenCount" : "aboutTokens", { count: count(run.tokens) })].filter(Boolean).join(" · ")}</span></button>
     ${open && html`<${Loaded} values=${[run.first, run.last]} read=${read} draw=${({ entries }) => html`
         ${many >= most && html`<p class="quiet">${t("lastOf", { shown: most, all: many + 1 })}</p>`}
