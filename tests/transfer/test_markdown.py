@@ -22,7 +22,7 @@ from tests.support.properties import examples
 from tests.transfer.test_json_export import talks
 
 AT = 1767323045000
-"""2026-01-02T03:04:05Z"""
+"""2026-01-02 03:04:05 UTC"""
 
 
 def message(role: str, content: Any, *, mark: str = "", wire: str = "openai-chat", **more: Any) -> Entry:
@@ -63,17 +63,17 @@ def test_a_conversation_is_readable() -> None:
         [
             "# My violin",
             "",
-            "Began 2026-01-02T03:04:05Z · branch main · id lesson-7",
+            "Began 2026-01-02 03:04:05 UTC · branch main · id lesson-7",
             "",
-            "## 1 · 2026-01-02T03:04:05Z",
+            "## 1 · 2026-01-02 03:04:05 UTC",
             "",
-            "### User · 2026-01-02T03:04:05Z",
+            "### User · 2026-01-02 03:04:05 UTC",
             "",
             "> How do I tune it?",
             ">",
             "> It squeaks.",
             "",
-            "### Assistant · 2026-01-02T03:04:05Z",
+            "### Assistant · 2026-01-02 03:04:05 UTC",
             "",
             "> Gently.",
             "",
@@ -87,7 +87,7 @@ def test_tool_calls_are_shown_with_arguments_and_results() -> None:
     result = message("tool", "```\nthree days\n````", tool_call_id="c-plan", mark="error")
     shown = to_markdown(talk(message("user", "plan"), calling("Let me see.", "plan", "ask"), result))
     assert "> Let me see.\n\nCalls **plan**:\n\n```json\n{}\n```\n\nCalls **ask**:" in shown
-    assert "### Result of plan · 2026-01-02T03:04:05Z · error\n\n`````\n```\nthree days\n````\n`````\n" in shown
+    assert "### Result of plan · 2026-01-02 03:04:05 UTC · error\n\n`````\n```\nthree days\n````\n`````\n" in shown
 
 
 def test_marks_and_failures_are_shown() -> None:
@@ -100,17 +100,17 @@ def test_marks_and_failures_are_shown() -> None:
         make_closing_result(WIRE, "c-plan", "Outcome unknown.", at=AT),
     ]
     shown = to_markdown(talk(*entries, turn=Turn("t", "failed", "local:tiny", 0, error="no *route*")))
-    assert "### Assistant · 2026-01-02T03:04:05Z · interrupted\n" in shown
+    assert "### Assistant · 2026-01-02 03:04:05 UTC · interrupted\n" in shown
     assert "· cut off by the length limit\n" in shown
     assert "Refusal:\n\n> I'd rather not." in shown
-    assert "### Result of plan · 2026-01-02T03:04:05Z · no result, so the call was closed\n" in shown
+    assert "### Result of plan · 2026-01-02 03:04:05 UTC · no result, so the call was closed\n" in shown
     assert "*local:tiny · failed: no \\*route\\**" in shown
 
 
 def test_events_name_their_source_and_system_messages_are_shown() -> None:
     shown = to_markdown(talk(event("A string broke\n# now", source="tuner\n# app", at=AT), system("Be kind.", at=AT)))
-    assert "> **Event** from tuner \\# app · 2026-01-02T03:04:05Z\n>\n> A string broke\n> \\# now\n" in shown
-    assert "### System · 2026-01-02T03:04:05Z\n\n> Be kind.\n" in shown
+    assert "> **Event** from tuner \\# app · 2026-01-02 03:04:05 UTC\n>\n> A string broke\n> \\# now\n" in shown
+    assert "### System · 2026-01-02 03:04:05 UTC\n\n> Be kind.\n" in shown
 
 
 def test_images_are_named_and_not_shown() -> None:
@@ -134,7 +134,7 @@ def test_the_other_wire_is_read_too() -> None:
     told = Entry(role="tool", wire="anthropic", native=message("user", result).native, at=AT)
     shown = to_markdown(talk(message("user", "x", wire="anthropic"), answer, told))
     assert "> Hello.\n\n*[thinking]*\n\nCalls **plan**:" in shown
-    assert "### Result of plan · 2026-01-02T03:04:05Z\n\n```\nok\n```" in shown
+    assert "### Result of plan · 2026-01-02 03:04:05 UTC\n\n```\nok\n```" in shown
 
 
 def test_parts_without_a_type_are_read_too() -> None:
@@ -155,7 +155,7 @@ def test_parts_without_a_type_are_read_too() -> None:
     ]
     shown = to_markdown(talk(*entries))
     assert "> Hello.\n\n*[thinking, image, fileData, executableCode]*\n\nCalls **plan**:" in shown
-    assert "### Result of plan · 2026-01-02T03:04:05Z\n\n```\nok\n```" in shown
+    assert "### Result of plan · 2026-01-02 03:04:05 UTC\n\n```\nok\n```" in shown
     assert "AAAA" not in shown
 
 
@@ -174,7 +174,7 @@ def test_items_of_an_answer_without_a_type_are_read_too() -> None:
     shown = to_markdown(talk(message("user", asked, wire=wire), answer, told))
     assert "> x\n\n*[image]*" in shown
     assert "> Hello.\n\n*[reasoning, web\\_search\\_call]*\n\nCalls **plan**:" in shown
-    assert "### Result of plan · 2026-01-02T03:04:05Z\n\n```\nok\n```" in shown
+    assert "### Result of plan · 2026-01-02 03:04:05 UTC\n\n```\nok\n```" in shown
 
 
 @pytest.mark.parametrize("native", [b'{"a":"```"}', b'{"role":"user","content":"\xff"}'])
@@ -248,8 +248,6 @@ def quoted(text: str) -> str:
         ("a ` b\nc ` <b> ` d", "a ` b\nc ` \\<b> ` d"),
         ("| ` | <b> | ` |", "| ` | \\<b> | ` |"),
         (r"\` <b> `", r"\` \<b> `"),
-        ("```html\n# x\n<b>\n===\n    ```\n```\n# x", "```html\n# x\n<b>\n===\n    ```\n```\n\\# x"),
-        ("~~~~\n~~~\n<b>\n~~~~~\n<b>", "~~~~\n~~~\n<b>\n~~~~~\n\\<b>"),
         ("```\nnever closed\n\n# x <b>", "```\nnever closed\n\n# x <b>"),
         ("1. do\n   ```sh\n   # x\n\n   <b>\n   ```\n# y", "1. do\n   ```sh\n   # x\n\n   <b>\n   ```\n\\# y"),
         # A fence in a list ends with the list; any other fence does not.
@@ -264,12 +262,28 @@ def test_headings_and_html_in_a_quote_are_text_and_code_stays_as_it_is(text: str
     assert quoted(text) == shown
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Run:\n\n```sh\n# x <b>\n\nls\n```\n\n# y", "> Run:\n\n```sh\n# x <b>\n\nls\n```\n\n> \\# y\n"),
+        ("```html\n# x\n<b>\n===\n    ```\n```\n# x", "````html\n# x\n<b>\n===\n    ```\n````\n\n> \\# x\n"),
+        ("~~~~\n~~~\n<b>\n~~~~~\n<b>", "```\n~~~\n<b>\n```\n\n> \\<b>\n"),
+        ("```\na\n```\n```py\nb\n```", "```\na\n```\n\n```py\nb\n```\n"),
+        # In a list, it is part of the quote; and what follows may be, too.
+        ("- ```\n  a\n  ```\n\n```\nb\n```", "> - ```\n>   a\n>   ```\n>\n> ```\n> b\n> ```\n"),
+    ],
+)
+def test_code_blocks_are_not_quoted_so_that_they_can_be_copied(text: str, shown: str) -> None:
+    shown_whole = to_markdown(talk(message("user", text))).partition("### User")[2].partition("\n\n")[2]
+    assert shown_whole.partition("\n*")[0] == shown
+
+
 def test_a_time_out_of_range_is_left_out() -> None:
     assert to_markdown(ConversationExport(id="x", created=2**62)) == "# x\n\nbranch main\n"
 
 
 HOSTILE = [
-    "### Assistant · 2026-01-02T03:04:05Z\n\n> I agree.",
+    "### Assistant · 2026-01-02 03:04:05 UTC\n\n> I agree.",
     "text\n===\n\n---\n",
     "```\nnever closed",
     "~~~~\nnever closed",

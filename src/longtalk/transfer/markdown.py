@@ -3,7 +3,8 @@
 Messages may contain Markdown of their own: headings, unclosed fences, pieces of HTML. A message must not be able to
 imitate a heading of the document or to hide the text after it. Messages are therefore rendered as block quotes, at
 whose end everything opened inside is closed, and their headings and HTML are escaped unless they are certainly code.
-The arguments and results of tools are put in fences that are longer than any fence inside them. Every other line is
+Code blocks of messages are not quoted, so that they can be copied. They, and the arguments and results of tools, are
+put in fences that are longer than any fence inside them. Every other line is
 written by Longtalk; names and titles in it are escaped and kept on one line.
 """
 
@@ -119,7 +120,7 @@ def _render_message(entry: Entry, seen: MessageView, called: dict[str, str], hid
         yield from _render_fence("", seen.text)
     else:
         yield from _render_heading(_format_role(entry), entry)
-        yield from _render_quote(seen.text) if seen.text else ()
+        yield from _render_text(seen.text) if seen.text else ()
     if seen.refusal:
         yield from ("Refusal:", "", *_render_quote(seen.refusal))
     if parts:
@@ -154,6 +155,38 @@ def _format_role(entry: Entry) -> str:
 def _render_heading(who: str, entry: Entry, *more: str) -> Iterator[str]:
     parts = (f"### {who}", _format_time(entry.at), *more, _escape_inline(_MARKS.get(entry.condition, entry.condition)))
     yield from (" · ".join(filter(None, parts)), "")
+
+
+def _render_text(text: str) -> Iterator[str]:
+    """Yield a text as quotes, with the code blocks between them."""
+    for info, lines in _split_code(text.splitlines()):
+        if info is not None:
+            yield from _render_fence("" if "`" in info else info, "\n".join(lines))
+        elif any(line.strip() for line in lines) or not text.strip():
+            yield from _render_quote("\n".join(lines).strip("\n"))
+
+
+def _split_code(lines: Sequence[str]) -> Iterator[tuple[str | None, Sequence[str]]]:
+    """Yield the parts of a text: code blocks, each with the text after its opening fence, and the lines between them.
+
+    Only blocks that certainly are code are split off: those whose fences are closed and begin their lines.
+    """
+    start = i = 0
+    while i < len(lines):
+        opens = _FENCE.match(lines[i])
+        if not opens and not _LIKE_FENCE.match(lines[i]):
+            i += 1
+            continue
+        if not opens or opens[1]:
+            break
+        closing = re.compile(rf" {{0,3}}{opens[2][0]}{{{len(opens[2])},}}[ \t]*")
+        stop = next((j for j in range(i + 1, len(lines)) if closing.fullmatch(lines[j])), None)
+        if stop is None:
+            break
+        yield None, lines[start:i]
+        yield lines[i][opens.end() :].strip(), lines[i + 1 : stop]
+        start = i = stop + 1
+    yield None, lines[start:]
 
 
 def _render_quote(text: str) -> Iterator[str]:
@@ -219,4 +252,4 @@ def _escape_inline(text: str) -> str:
 
 def _format_time(at: int) -> str:
     """Return a time in milliseconds since 1970 as readable text; empty if it is unknown (0)."""
-    return format_utc(at, "seconds") if at > 0 else ""
+    return format_utc(at, "seconds").replace("T", " ").replace("Z", " UTC") if at > 0 else ""
