@@ -304,6 +304,7 @@ def test_what_can_not_be_asked_is_said(
         (["models", "default", "--unset"], "Use `longtalk config unset default_model`"),
         (["config", "unset", "nosuch"], "There is no setting, alias or stored key 'nosuch'"),
         (["config", "unset", "openai"], "There is no stored key of openai"),
+        (["config", "unset", "port"], "The setting 'port' is not set in "),
         (["ask", "-m", "sonnet", "Hi"], "Did you mean 'anthropic:claude-sonnet-5-5'? `longtalk models WORDS`"),
         (["models", "default", "haiku"], "Did you mean 'anthropic:claude-haiku-5-5'?"),
         (["ask", "-b", "aside", "Hi"], "add -c, or --id"),

@@ -92,6 +92,13 @@ def test_settings_are_changed_and_the_rest_of_the_file_stays(home: dict[str, str
     assert file.read_text().strip() == "# mine\nport = 9000  # a comment\n\n[limits]\nbody_bytes = 9"
 
 
+def test_the_settings_of_the_service_are_shown_when_they_are_set(home: dict[str, str]) -> None:
+    shown = json.loads(longtalk("config", "show", environment=home).stdout)
+    assert list(shown) == ["store", "default_model", "policy", "models"]
+    longtalk("config", "set", "port", "9000", environment=home)
+    assert json.loads(longtalk("config", "show", environment=home).stdout) == {**shown, "port": 9000}
+
+
 def test_a_named_model_brings_its_policy_and_system_text_to_a_chat(
     home: dict[str, str], loopback: Loopback, tmp_path: Path
 ) -> None:

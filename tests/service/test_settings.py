@@ -8,12 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from longtalk.errors import InputError
 from longtalk.providers.registry import PROVIDERS
 from longtalk.service.settings import ModelSettings, load_credentials, load_settings
-from longtalk.service.settings_file import set_alias
+from longtalk.service.settings_file import set_alias, set_setting
 
 _CHANGE = """
 import sys
@@ -83,6 +84,34 @@ def test_options_that_a_model_has_in_a_table_of_their_own_are_replaced(folder: P
     set_alias("tutor", ModelSettings("groq:m", options={"stop": ["B"]}))
     assert load_settings().models["tutor"].options == {"stop": ["B"]}
     assert load_settings().limits.concurrent_turns == 3
+
+
+def test_values_of_several_lines_stay_when_another_one_is_changed(folder: Path) -> None:
+    folder.mkdir()
+    file = folder / "settings.toml"
+    origins = 'cors_origins = [\n  "http://a",  # ours\n  "http://[::1]",\n]\n'
+    file.write_text(f'{origins}port = 1  # mine\nroot_path = """\n[x]\nport = 2"""\n')
+    before = load_settings()
+    set_setting("port", "9000")
+    assert file.read_text() == f'{origins}port = 9000  # mine\nroot_path = """\n[x]\nport = 2"""\n'
+    assert load_settings() == msgspec.structs.replace(before, port=9000)
+    set_setting("root_path", "")
+    assert file.read_text() == f"{origins}port = 9000  # mine\n"
+
+
+def test_a_model_is_changed_in_its_place_and_comments_stay(folder: Path) -> None:
+    folder.mkdir()
+    file = folder / "settings.toml"
+    table = '# My teacher\n[models.tutor]\n# slow\nmodel = "groq:m"\nsystem = """\n[Note]\nBe brief."""  # why\n'
+    rest = "\n# The rest\n[limits]\nconcurrent_turns = 3\n"
+    file.write_text(table + rest)
+    set_alias("tutor", ModelSettings("groq:n", system="Teach.", policy="KeepLast(3)"))
+    assert file.read_text() == (
+        '# My teacher\n[models.tutor]\n# slow\nmodel = "groq:n"\nsystem = "Teach."  # why\npolicy = "KeepLast(3)"\n' + rest
+    )
+    set_alias("tutor", None)
+    assert file.read_text().endswith(rest.lstrip())
+    assert load_settings().models == {}
 
 
 @pytest.mark.parametrize(

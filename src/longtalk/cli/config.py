@@ -20,6 +20,7 @@ from longtalk.policies.notation import parse_policy
 from longtalk.providers.registry import PROVIDERS, complete_label
 from longtalk.service.settings import (
     ModelSettings,
+    Settings,
     check_credential,
     get_settings_path,
     load_credentials,
@@ -28,6 +29,8 @@ from longtalk.service.settings import (
 )
 from longtalk.service.settings_file import set_alias, set_setting
 
+_TALKS = ("store", "default_model", "policy", "models")
+"""The settings that all commands use. The others are those of the service."""
 _ALIASES = (
     Column("name"),
     Column("model", shortest=16),
@@ -184,9 +187,12 @@ def show(settings: str | None, name: str | None, *, as_json: bool) -> None:
         value = found["value"]
         print_result(found, value if isinstance(value, str) else msgspec.json.encode(value).decode(), as_json=as_json)
         return
-    encoded = msgspec.json.encode(load_settings(path))
-    print_result(msgspec.json.decode(encoded), msgspec.json.format(encoded, indent=2).decode(), as_json=as_json)
+    values = msgspec.to_builtins(load_settings(path))
+    defaults = msgspec.to_builtins(Settings())
+    known = {name: value for name, value in values.items() if name in _TALKS or value != defaults[name]}
+    print_result(values, msgspec.json.format(msgspec.json.encode(known), indent=2).decode(), as_json=as_json)
     if not as_json:
+        print_note("Settings of `longtalk serve` that have their default value are left out; --json prints all.")
         print_note(f"Settings: {path or get_settings_path()}.")
         print_note(f"Stored API keys: {', '.join(sorted(load_credentials())) or 'none'}.")
 
