@@ -12,12 +12,19 @@ from click.testing import CliRunner, Result
 
 from longtalk import Archive, Conversation, InputError, Memory
 from longtalk._sync.branches.branch import Branch
-from longtalk._sync.branches.operations import rewind_before
+from longtalk._sync.branches.rewind import rewind_before
 from longtalk.cli.service_flags import commands
 from longtalk.errors import NotFound
+from longtalk.models.call_cost import FREE, Prices
 from longtalk.policies import KeepAll
+from longtalk.providers.base import Capabilities
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import Terminal, store_at
+
+
+def plan(days: int) -> str:
+    """A plan for practising."""
+    return "Slowly."
 
 
 def run(*arguments: str | Path) -> Result:
@@ -187,7 +194,46 @@ def test_the_parts_of_a_request_add_up(filled: str) -> None:
 
 
 def test_a_conversation_is_shown_with_what_its_turns_used(filled: str) -> None:
-    shown = run("show", "-n", "2", "--usage", "--store", filled).stdout
+    shown = run("show", "-n", "1", "--usage", "--store", filled).stdout
     last = shown.splitlines()[-1]
-    assert re.fullmatch(r"  \[10 tokens sent, 0 of them cached, 5 received(; \$\d+\.\d{4})?\]", last)
+    assert re.fullmatch(
+        r"  \[10 tokens sent, 0 of them cached, 5 received; (\$\d+\.\d{4}|price unknown|free \(local\))\]", last
+    )
     assert "--usage shows a conversation" in run("show", "--usage", "--last", "--store", filled).stderr
+
+
+@pytest.mark.parametrize(
+    ("prices", "said"), [(FREE, "free (local)"), (None, "price unknown"), (Prices(input=1e6, output=1e6), "$15.0000")]
+)
+def test_a_turn_without_a_cost_says_why(store: str, prices: Prices | None, said: str) -> None:
+    held = store_at(store)
+    model = Scripted(says("Hi."))
+    model.capabilities = Capabilities(prices=prices)
+    Conversation("lesson-7", model=model, store=held).send("Hello!")
+    held.close()
+    last = run("show", "--usage", "--store", store).stdout.splitlines()[-1]
+    assert last == f"  [10 tokens sent, 0 of them cached, 5 received; {said}]"
+
+
+def test_a_message_with_its_answer_counts_as_one(store: str) -> None:
+    held = store_at(store)
+    model = Scripted(says("Plan.", calls=[("c1", "plan", {"days": 1})]), says("one"))
+    talk = Conversation("a", model=model, store=held, tools=[plan])
+    talk.note("It rains.")
+    talk.send("first")
+    Conversation("b", model=Scripted(says("two"), says("three")), store=held).send("second")
+    Conversation("b", model=Scripted(says("three")), store=held).send("third")
+    held.close()
+
+    def read(*options: str) -> list[str]:
+        return [each["text"] for each in objects("show", *options, "--store", store)]
+
+    assert read("b", "-n", "1") == ["third", "three"]
+    assert read("b", "-n", "9") == ["second", "two", "third", "three"]
+    assert read("a", "-n", "1") == read("a")
+    assert read("--all", "-n", "2") == ["second", "two", "third", "three"]
+    assert read("--all") == [*read("a"), *read("b")]
+    shown = run("show", "--all", "--usage", "--store", store).stdout
+    assert [line for line in shown.splitlines() if line in ("a", "b")] == ["a", "b", "b"]
+    assert shown.count(" tokens sent") == 3
+    assert "--all shows all conversations" in run("show", "b", "--all", "--store", store).stderr

@@ -107,7 +107,8 @@ def test_a_model_is_changed_in_its_place_and_comments_stay(folder: Path) -> None
     file.write_text(table + rest)
     set_alias("tutor", ModelSettings("groq:n", system="Teach.", policy="KeepLast(3)"))
     assert file.read_text() == (
-        '# My teacher\n[models.tutor]\n# slow\nmodel = "groq:n"\nsystem = "Teach."  # why\npolicy = "KeepLast(3)"\n' + rest
+        '# My teacher\n[models.tutor]\n# slow\nmodel = "groq:n"\nsystem = "Teach."  # why\n'
+        'policy = "KeepLast(3)"\n' + rest
     )
     set_alias("tutor", None)
     assert file.read_text().endswith(rest.lstrip())

@@ -77,7 +77,13 @@ def list_(**options: Any) -> None:
 )
 @click.option("-r", "--last", is_flag=True, help="Print only the last answer.")
 @click.option("-x", "--extract", is_flag=True, help="Print only the first code block of the last answer.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most this many entries, the last ones.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=1),
+    help="Show the last exchanges only, at most this many: a message with its answer and tool calls counts as one.",
+)
+@click.option("-a", "--all", "everywhere", is_flag=True, help="Show the last exchanges of all conversations: 3, or -n.")
 @click.option("-u", "--usage", is_flag=True, help="Show the tokens and the cost of each turn, too.")
 @click.option("--brief", is_flag=True, help="Show the brief instead. Columns: line id, origin, time, field and text.")
 @click.option(
@@ -85,7 +91,7 @@ def list_(**options: Any) -> None:
 )
 @table_options
 @store_options
-def show(state: str | None, **options: Any) -> None:
+def show(state: str | None, everywhere: bool, **options: Any) -> None:
     """Show a conversation.
 
     Without an ID, this is the most recently changed conversation.
@@ -93,14 +99,21 @@ def show(state: str | None, **options: Any) -> None:
     \b
     longtalk show lesson-7
     longtalk show --last
-    longtalk show -n 6 --usage
+    longtalk show -n 3 --usage
+    longtalk show --all -n 3 --usage
     longtalk show --state ada.talk
     longtalk show lesson-7 --brief
     longtalk show lesson-7 --topics
     longtalk show lesson-7 --json | jq .native
     """
-    from longtalk.cli.show import run
+    from longtalk.cli.show import run, show_last
 
+    if everywhere:
+        names = ("store", "owner", "limit", "usage", "as_json")
+        if state is not None or any(value for name, value in options.items() if name not in names):
+            raise click.UsageError("--all shows all conversations: use it alone or with -n, --usage and --json.")
+        show_last(**{name: options[name] for name in names} | {"limit": options["limit"] or 3})
+        return
     if state is not None and (options["id"], options["branch"]) != (None, None):
         raise click.UsageError("--state shows a file, so it can't be used with an ID or --branch.")
     if sum(bool(options[name]) for name in ("brief", "topics", "last", "extract", "limit")) > 1:

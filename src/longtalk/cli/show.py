@@ -13,8 +13,9 @@ import msgspec
 from longtalk.archive.history import HistoryEntry, to_history
 from longtalk.archive.metrics import Metrics
 from longtalk.cli import files
-from longtalk.cli.answers import describe_usage, extract_code
+from longtalk.cli.answers import extract_code
 from longtalk.cli.earlier import format_options
+from longtalk.cli.exchanges import Exchange, find_exchanges, format_turn_usage, read_last_exchanges, read_usage
 from longtalk.cli.output import escape, escape_line, format_time, print_json, print_note, print_text
 from longtalk.cli.store import choose_branch, find_or_latest, open_archive
 from longtalk.cli.tables import Column, print_table, wrap_line
@@ -75,10 +76,10 @@ def run(
             entries = [] if brief else archive.history(summary.id, branch=branch)
             held = archive.settings(summary.id, branch=branch)
             if usage:
-                turns = {each.turn: each for each in archive.metrics(summary.id, branch=branch)}
+                turns = read_usage(archive, summary.id, branch)
             if not last and not extract:
                 _print_branches(summary, branch)
-    first = max(0, len(entries) - limit) if limit else 0
+    first = ([0] * (limit or 1) + find_exchanges(entries))[-limit] if limit else 0
     system = held.system if held is not None else None
     if last or extract:
         _print_last_answer(entries, extract=extract, as_json=as_json)
@@ -99,6 +100,27 @@ def run(
             _print_indented(system)
             print_text("")
         print_history(entries, turns, first=first)
+
+
+def show_last(*, store: str | None, owner: str, limit: int, usage: bool, as_json: bool) -> None:
+    """Print the last exchanges of all conversations, oldest first, each after the id of its conversation."""
+    with open_archive(store, owner, whole=True) as archive:
+        found = read_last_exchanges(archive, limit)
+        turns = {each: read_usage(archive, *each) for each in {each[:2] for each in found}} if usage else {}
+    if not found and not as_json:
+        print_note("No conversations yet.")
+    for number, each in enumerate(found):
+        if as_json:
+            for entry in each.entries:
+                _print_entry(entry, {"conversation": each.conversation})
+        else:
+            _print_exchange(each, turns.get(each[:2], {}), begins=not number)
+
+
+def _print_exchange(exchange: Exchange, turns: Mapping[str, Metrics], *, begins: bool) -> None:
+    branch = "" if exchange.branch == MAIN else f"  branch {exchange.branch}"
+    print_text(("" if begins else "\n") + escape_line(f"{exchange.conversation}{branch}") + "\n")
+    print_history(exchange.entries, turns)
 
 
 def _print_entry(entry: HistoryEntry, more: Mapping[str, Any]) -> None:
@@ -153,7 +175,7 @@ def print_history(
         for part in parts or [each.text]:
             _print_indented(part)
         if ends and each.turn in turns:
-            print_text(f"  [{'; '.join(describe_usage(turns[each.turn].usage, turns[each.turn].cost)) or 'no usage'}]")
+            print_text(f"  [{format_turn_usage(each.turn, turns)}]")
 
 
 def _print_indented(text: str) -> None:
