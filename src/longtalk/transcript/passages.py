@@ -32,6 +32,10 @@ class Passage(msgspec.Struct, frozen=True, array_like=True):
         """Return True if this passage contains all of another one."""
         return self.position == other.position and self.start <= other.start and other.stop <= self.stop
 
+    def overlaps(self, other: Passage) -> bool:
+        """Return True if this passage and another one have text in common."""
+        return self.position == other.position and self.start < other.stop and other.start < self.stop
+
 
 class RecalledPassages(msgspec.Struct, frozen=True):
     """The passages that were recalled in an epoch."""
@@ -43,19 +47,19 @@ class RecalledPassages(msgspec.Struct, frozen=True):
     def add(self, found: Sequence[Passage], least: float) -> RecalledPassages:
         """Return the record with the passages that were recalled in one more turn.
 
-        Texts are kept of those that were recalled in more than `least` turns.
+        `found` has them, best first. Of those that overlap, the newest or else the best is kept, with one turn
+        more than any other had. Texts are kept of those that were recalled in more than `least` turns.
         """
-        known = {(each.position, each.start): each for each in self.passages}
+        added: list[Passage] = []
         for new in found:
             # Entries of other conversations, and lines that are in no entry, have negative positions.
-            if new.position >= 0:
-                old = known.pop((new.position, new.start), None)
-                turns = 1 if old is None else old.turns + 1
-                text = new.text if turns > least else ""
-                known[new.position, new.start] = msgspec.structs.replace(new, turns=turns, text=text)
-        kept = set(sorted(known, key=lambda key: known[key].turns)[-_MAX_KEPT:])
-        passages = tuple([each for key, each in known.items() if key in kept])
-        return msgspec.structs.replace(self, passages=passages)
+            if new.position >= 0 and not any(new.overlaps(each) for each in added):
+                turns = 1 + max((each.turns for each in self.passages if each.overlaps(new)), default=0)
+                added.append(msgspec.structs.replace(new, turns=turns, text=new.text if turns > least else ""))
+        known = [each for each in self.passages if not any(each.overlaps(new) for new in added)]
+        known += added
+        kept = sorted(range(len(known)), key=lambda i: known[i].turns)[-_MAX_KEPT:]
+        return msgspec.structs.replace(self, passages=tuple([known[i] for i in sorted(kept)]))
 
     def list_promoted(self, least: float) -> list[Passage]:
         """Return the passages that were recalled in more than `least` turns, those of the most turns first."""
