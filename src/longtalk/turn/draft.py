@@ -7,7 +7,6 @@ keeps the answer so far, adds a result to each call that has none, and returns a
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +23,7 @@ from longtalk.notices import Notice
 from longtalk.tokens import Counter, Estimator, count_message
 from longtalk.transcript.responses import add_response, name_models
 from longtalk.transcript.transcript import Entry, Finish, Transcript, Turn, new_id, now
+from longtalk.turn.partial_answer import PartialAnswer
 from longtalk.turn.provider_sessions import ProviderSession, drop, keep
 from longtalk.turn.sent import SentCall, TurnSettings
 from longtalk.usage import Usage
@@ -246,7 +246,7 @@ class Draft(msgspec.Struct, frozen=True):
             return self
         draft = self
         if self.pieces is not None:
-            draft = draft.cut_stream(Replay(self).answer())
+            draft = draft.cut_stream(PartialAnswer(self.pieces, self.wire).answer())
         if self.tail < 0:
             draft = draft.abandon(draft.open_calls()).add_message()
         open_calls = draft.open_calls()
@@ -281,26 +281,6 @@ class Draft(msgspec.Struct, frozen=True):
         transcript = self.transcript
         results = add_token_counts(results, self.counter)
         return msgspec.structs.replace(self, transcript=transcript.append_to_turn(transcript[-1].turn, results))
-
-
-class Replay:
-    """A reader for the partial answer of a running stream. Each call of `answer` processes only the new events."""
-
-    def __init__(self, draft: Draft) -> None:
-        self.pieces = draft.pieces or []
-        self._accumulator = draft.wire.new_accumulator()
-        self._read = 0
-
-    def answer(self) -> Answer:
-        """Return the answer so far, marked as interrupted."""
-        new = self.pieces[self._read :]
-        self._read += len(new)
-        for data in new:
-            # An event that can't be parsed has already ended the turn, or is about to.
-            with contextlib.suppress(ValueError):
-                self._accumulator.feed(data)
-        self._accumulator.deltas.new.clear()
-        return self._accumulator.answer(interrupted=True)
 
 
 def begin(

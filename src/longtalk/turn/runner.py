@@ -38,12 +38,13 @@ from longtalk.providers.base import AsyncProvider
 from longtalk.reply import TurnReply
 from longtalk.tools import Toolbox
 from longtalk.turn import learned
-from longtalk.turn.draft import Draft, Replay
+from longtalk.turn.draft import Draft
 from longtalk.turn.memory import AsyncTurnMemory
 from longtalk.turn.model_calls import MAX_RETRIES, AsyncModelCaller
 from longtalk.turn.observed_content import note_answer
 from longtalk.turn.output import RETRIES as OUTPUT_RETRIES
 from longtalk.turn.output import OutputType
+from longtalk.turn.partial_answer import PartialAnswer
 from longtalk.turn.progress import AsyncTurnProgress
 from longtalk.turn.provider_client import AsyncProviderClient
 from longtalk.turn.request_builder import AsyncRequestBuilder
@@ -109,7 +110,7 @@ class AsyncTurnRunner(Generic[R]):
         self.observer = observer
         self._reported = 0
         """The number of the draft's notices that were already yielded as events."""
-        self._replay: Replay | None = None
+        self._partial: PartialAnswer | None = None
 
     @property
     def draft(self) -> Draft:
@@ -282,9 +283,9 @@ class AsyncTurnRunner(Generic[R]):
         """Return the reply as it would be if the turn were interrupted now."""
         draft = self._progress.draft
         if draft.running and draft.pieces is not None:
-            if self._replay is None or self._replay.pieces is not draft.pieces:
-                self._replay = Replay(draft)
-            draft = draft.cut_stream(self._replay.answer())
+            if self._partial is None or self._partial.pieces is not draft.pieces:
+                self._partial = PartialAnswer(draft.pieces, draft.wire)
+            draft = draft.cut_stream(self._partial.answer())
         return self.session.make_reply(draft.finish("interrupted"))
 
     def _sort_deltas(self, deltas: list[Delta], ends: list[PartEnd], calls: list[ToolCallDelta]) -> list[Reasoning]:
