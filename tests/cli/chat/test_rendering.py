@@ -10,9 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from rich.segment import Segment, Segments
 
 from longtalk.cli.chat import rendering
-from longtalk.cli.chat.rendering import _PARSER, AnswerMarkdown, AnswerView, cut_code, render_markdown, split_blocks
+from longtalk.cli.chat.rendering import (
+    _PARSER,
+    AnswerMarkdown,
+    AnswerView,
+    Drawing,
+    cut_code,
+    render_markdown,
+    split_blocks,
+)
 from longtalk.cli.output import LineEnds
 
 KINDS = """\
@@ -135,7 +144,7 @@ def test_a_slow_drawing_is_followed_by_a_pause_ten_times_as_long(monkeypatch: py
             return len(waits) == 3
 
     monkeypatch.setattr(view, "_ended", Ended())
-    monkeypatch.setattr(view, "_live", Mock())
+    monkeypatch.setattr(view, "_draw", Mock())
     monkeypatch.setattr(rendering, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     view._tick()
     assert waits == pytest.approx([1 / 12, 3.0, 1 / 12])
@@ -161,11 +170,31 @@ def test_a_long_prompt_shows_how_much_of_it_is_read_and_a_tool_its_name() -> Non
     view = AnswerView(console)
     view.report_progress(1_500, 3_000)
     with console.capture() as shown:
-        console.print(view)
+        view._draw()
     assert "━━━━━━━━━━━━────────────  reading 1,500 of 3,000 tokens" in shown.get()
     view.add("First.\n\nSecond")
     view.report_activity("calling tempo")
     with console.capture() as shown:
-        console.print(view)
+        view._draw()
     assert "First.\n\nSecond\n" in shown.get()
     assert "calling tempo" in shown.get()
+
+
+@pytest.mark.parametrize(("width", "rows"), [(60, 3), (30, 4), (20, 6), (80, 3)])
+def test_lines_that_a_narrower_terminal_has_broken_are_erased(width: int, rows: int) -> None:
+    console = Console(file=io.StringIO(), width=60, force_terminal=True)
+    drawing = Drawing(console)
+    drawing.show([[Segment("x" * cells)] for cells in (0, 50, 30)])
+    console.width = width
+    with console.capture() as shown:
+        drawing.show([[Segment("next")]])
+    assert shown.get() == "\x1b[1A\x1b[2K" * rows + "next\n"
+
+
+def test_what_is_printed_stays_above_what_is_drawn() -> None:
+    console = Console(file=io.StringIO(), width=60, force_terminal=True)
+    drawing = Drawing(console)
+    drawing.show([[Segment("one")], [Segment("two")]])
+    with console.capture() as shown:
+        drawing.show([[Segment("two")]], Segments([Segment("one"), Segment.line()]))
+    assert shown.get() == "\x1b[1A\x1b[2K" * 2 + "one\ntwo\n"

@@ -16,10 +16,10 @@ from typing import ClassVar
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.live import Live
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.control import Control
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
-from rich.segment import Segment, Segments
+from rich.segment import ControlType, Segment, Segments
 from rich.spinner import Spinner
 from rich.style import Style
 from rich.syntax import Syntax
@@ -140,6 +140,30 @@ def cut_code(text: str, most: int) -> str:
     return fence[0] + text[start + 1 :]
 
 
+class Drawing:
+    """Lines at the bottom of a terminal that are drawn again and again. What is printed in between stays above them."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._widths: list[int] = []
+        """The cells of each line that is drawn."""
+
+    def show(self, lines: list[list[Segment]], *above: RenderableType) -> None:
+        """Replace what is drawn by other lines, below what is printed for good."""
+        if not self._console.is_terminal:
+            lines = []
+        rest = (Segments(join_lines(lines)),) if lines else ()
+        if parts := (*self._erase(), *above, *rest):
+            self._console.print(*parts)
+        self._widths = [sum(part.cell_length for part in line) for line in lines]
+
+    def _erase(self) -> Iterable[Control]:
+        """Yield what erases the drawn lines. A terminal that has become narrower has broken the longer ones."""
+        room = max(1, self._console.width)
+        for _ in range(sum(max(1, -(-width // room)) for width in self._widths)):
+            yield Control((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
+
+
 class AnswerView:
     """An answer on a terminal, used as a context manager while it arrives."""
 
@@ -153,16 +177,14 @@ class AnswerView:
         self._spinner = Spinner("dots")
         self._progress: tuple[int, int] | None = None
         self._activity = ""
-        self._live = Live(
-            self, console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
-        )
-        # All output is under one lock: with a thread of its own, `Live` draws between the parts of a print.
+        self._drawing = Drawing(console)
+        # All output is under one lock, since two threads print.
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
 
     def __enter__(self) -> AnswerView:
-        self._live.start()
+        self._console.show_cursor(False)
         self._ticker.start()
         return self
 
@@ -170,12 +192,11 @@ class AnswerView:
         """Print the rest of the answer, also of one that was stopped."""
         self._ended.set()
         self._ticker.join()
-        self._live.stop()
+        self._drawing.show([])
+        self._console.show_cursor()
         blocks, rest = split_blocks(self._pending + escape(self._ends.end()))
         self._pending = ""
-        for block in (*blocks, rest):
-            if block.strip():
-                self._print(block)
+        self._print([block for block in (*blocks, rest) if block.strip()])
 
     def _tick(self) -> None:
         """Draw again and again, and spend at most a tenth of the time with it, however long the block has become."""
@@ -183,7 +204,7 @@ class AnswerView:
         while not self._ended.wait(wait):
             with self._lock:
                 started = time.monotonic()
-                self._live.refresh()
+                self._draw()
                 wait = max(1 / _REFRESH, _PAUSE * (time.monotonic() - started))
 
     def add(self, text: str) -> None:
@@ -197,13 +218,13 @@ class AnswerView:
             self._next_split = len(pending) + len(pending) // 8 if len(pending) > _LONG else 0
         with self._lock:
             self._activity, self._progress, self._pending = "", None, pending
-            for block in blocks:
-                self._print(block)
+            if blocks:
+                self._print(blocks)
 
     def note(self, text: str) -> None:
         """Print a line about the turn above the part of the answer that still grows."""
         with self._lock:
-            self._console.print(Text(escape(text), "dim"))
+            self._draw(Text(escape(text), "dim"))
 
     def report_activity(self, text: str) -> None:
         """Show what the model is doing, until more text arrives."""
@@ -213,25 +234,29 @@ class AnswerView:
         """Show how much of the prompt the model has read."""
         self._progress = (done, total)
 
-    def _print(self, block: str) -> None:
-        if self._has_printed:
-            self._console.print()
-        self._has_printed = True
-        self._console.print(Segments(join_lines(render_markdown(self._console, block))))
+    def _print(self, blocks: Iterable[str]) -> None:
+        """Print finished blocks, with an empty line between them."""
+        lines: list[list[Segment]] = []
+        for block in blocks:
+            lines += [*([[]] if self._has_printed else []), *render_markdown(self._console, block)]
+            self._has_printed = True
+        self._draw(Segments(join_lines(lines)))
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield what may still change: the last lines of the block that grows, or a spinner with a clock."""
-        pending, room = self._pending, max(1, console.height - 2)
+    def _draw(self, *above: RenderableType) -> None:
+        self._drawing.show(self._render_pending() if not self._ended.is_set() else [], *above)
+
+    def _render_pending(self) -> list[list[Segment]]:
+        """Return what may still change: the last lines of the block that grows, or a spinner with a clock."""
+        # The cursor is in the line below.
+        pending, room = self._pending, max(1, self._console.height - 3)
+        lines: list[list[Segment]] = []
         if pending.strip():
             # The closing fence may have arrived: it takes a line, and may be followed by an incomplete one.
-            lines = render_markdown(console, cut_code(pending, room + 2))
-            if self._has_printed:
-                lines.insert(0, [])
-            yield from join_lines(lines[-room:])
-            if not self._activity:
-                return
-        if not self._has_printed or self._activity or not pending.strip():
-            yield self._describe_wait()
+            lines = render_markdown(self._console, cut_code(pending, room + 2))
+            lines = ([[], *lines] if self._has_printed else lines)[-room:]
+        if self._activity or not lines:
+            lines += self._console.render_lines(self._describe_wait(), pad=False)
+        return lines
 
     def _describe_wait(self) -> Text:
         frame = self._spinner.render(time.monotonic())
