@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 import threading
 from contextlib import closing
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from longtalk import Archive, Chat
+from longtalk.cli.ask_inputs import read_schema
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import LONGTALK, Terminal, cut_off, longtalk, store_at, streamed
 from tests.support.loopback import Answer, Loopback, sse
@@ -233,7 +235,12 @@ def test_a_question_that_failed_leaves_no_conversation(environment: dict[str, st
         (["-t", "text.txt", "Hi."], 1, "can't be run"),
         (["-t", "french", "Hi."], 1, "For a model saved with a system text, use -m NAME"),
         (["-T", "def broken(:", "Hi."], 1, "The code can't be run: SyntaxError"),
-        (["--schema", "name, age many", "Hi."], 1, "'age many' is not a field of a schema"),
+        (["--schema", "name, age many", "Hi."], 1, "'age many' is not a field of a schema. Write NAME"),
+        (["--schema", "name, age integr", "Hi."], 1, "Did you mean 'age int'?"),
+        (["--schema", "int age", "Hi."], 1, "Did you mean 'age int'?"),
+        (["--schema", "name, age: int", "Hi."], 1, "Did you mean 'age int'?"),
+        (["-n", "-c", "Hi."], 2, "-n asks without a conversation: it stores nothing"),
+        (["-f", "none/*.md", "Hi."], 1, "The pattern matches no text file: none/*.md"),
         (["--schema", "name", "Hi."], 1, "write --schema 'name str'"),
         (["--schema", "nowhere.json", "Hi."], 1, "Can't read nowhere.json"),
         (["-m", "local:135m", "-a", "cat.png", "Hi."], 1, "local:135m does not accept images. Choose a model"),
@@ -374,6 +381,22 @@ def test_a_schema_is_given_as_fields_or_as_json(loopback: Loopback, environment:
     assert third["properties"]["name"]["description"] == "a name, or two"
 
 
+def test_types_of_a_schema_may_have_their_long_names() -> None:
+    fields = read_schema("name string, age integer, size number, alive Boolean, phone: number")["properties"]
+    assert [each["type"] for each in fields.values()] == ["string", "integer", "number", "boolean", "string"]
+
+
+def test_the_files_of_a_pattern_are_sent_each_under_its_name(
+    loopback: Loopback, environment: dict[str, str], talks: str, tmp_path: Path
+) -> None:
+    loopback.say(streamed("Fine."))
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text(f"Text {name[0]}\n")
+    done = longtalk(*at(loopback, talks, "-f", f"{tmp_path}/*.md", "What?"), environment=environment)
+    assert re.fullmatch(r"\(\S+/\*\.md: 2 files with 14 bytes\.\)\n", done.stderr)
+    assert read_messages(loopback)[-1]["content"] == "a.md:\n\nText a\n\nb.md:\n\nText b\n\nWhat?"
+
+
 def test_words_that_are_files_or_conversations_are_not_asked(
     loopback: Loopback, environment: dict[str, str], talks: str, tmp_path: Path
 ) -> None:
@@ -382,6 +405,7 @@ def test_words_that_are_files_or_conversations_are_not_asked(
         (tmp_path / name).write_text("pass")
     done = longtalk(*at(loopback, talks, "-f", tmp_path / "a.py", tmp_path / "b.py", "What?"), environment=environment)
     assert (done.returncode, "for each file, write -f" in done.stderr) == (1, True)
+    assert "or quote a pattern: -f '*.py'" in done.stderr
     done = longtalk(*at(loopback, talks, tmp_path / "a.py", tmp_path / "b.py"), environment=environment)
     assert (done.returncode, "for each file, write -f" in done.stderr) == (1, True)
     started = longtalk(*at(loopback, talks, "--id", "trip", "Where?"), environment=environment)

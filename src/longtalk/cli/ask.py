@@ -85,7 +85,8 @@ def _check_words(words: Sequence[str], files: Sequence[str], store: str | None, 
     if named:
         raise InputError(
             f"{display_name(named[0])} is a file, but would be a part of the question: for each file, write -f "
-            f"{shlex.quote(named[0])}. If it is meant so, quote the whole question."
+            f"{shlex.quote(named[0])}, or quote a pattern: -f '*{os.path.splitext(named[0])[1]}'. If it is meant so, "
+            "quote the whole question."
         )
     if goes_on and len(words) > 1 and store_exists(store):
         with open_archive(store, owner) as archive:

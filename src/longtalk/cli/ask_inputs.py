@@ -13,11 +13,12 @@ import runpy
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from longtalk.cli.files import display_name, read_file
 from longtalk.cli.output import print_note, shorten
+from longtalk.cli.text_files import find_text_files
 from longtalk.errors import InputError
 from longtalk.wires.convert import Image
 
@@ -31,6 +32,8 @@ _URL = re.compile(r"https?://", re.IGNORECASE)
 _FUNCTION = re.compile(r"^\s*(async\s+)?def\s+\w+\s*\(", re.MULTILINE)
 _FIELD = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:\s+(?P<kind>\w+))?\s*(?::\s*(?P<about>.*))?", re.DOTALL)
 _TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+_LONG_TYPES = {long: short for short, long in _TYPES.items()}
+"""Other names of types, and what they are called here."""
 _TOOLS_MODULE = "longtalk_tools"
 
 
@@ -43,7 +46,8 @@ class Question(NamedTuple):
 
 def read_question(words: str, files: Sequence[str], images: Sequence[str]) -> Question:
     """Return the question: each file under its name, piped text, and the words last. A piped image is one, too."""
-    parts = [f"{Path(name).name}:\n\n{_read_text(name)}" for name in files if name != "-"]
+    found = find_text_files([each for each in files if each != "-"])
+    parts = [f"{name}:\n\n{_read_text(path)}" for path, name in found]
     pictures = [_read_image(name) for name in images]
     if "-" not in images and ("-" in files or (sys.stdin is not None and not sys.stdin.isatty())):
         piped = _read_pipe()
@@ -137,15 +141,34 @@ def _parse_fields(text: str) -> Mapping[str, Any]:
     fields: dict[str, Any] = {}
     for part in filter(str.strip, text.strip().split("\n" if "\n" in text.strip() else ",")):
         found = _FIELD.fullmatch(part.strip())
-        kind = (found["kind"] or "str") if found else ""
-        if found is None or kind not in _TYPES:
+        kind = _find_type(found["kind"] or "str") if found else ""
+        # A number may describe a field, such as that of a phone.
+        mixed = found is not None and found["kind"] is None and (found["about"] or "").strip() not in ("", "number")
+        if found is None or not kind or (mixed and _find_type(found["about"].strip())):
             raise InputError(
-                f"{shorten(part.strip(), 60)!r} is not a field of a schema: write NAME, NAME TYPE or NAME TYPE: "
-                f"DESCRIPTION, with a type of {', '.join(_TYPES)}. Or name a file with a JSON Schema."
+                f"{shorten(part.strip(), 60)!r} is not a field of a schema.{_suggest_field(part)} Write NAME, "
+                f"NAME TYPE or NAME TYPE: DESCRIPTION, with a type of {', '.join(_TYPES)}. Or name a file with a "
+                "JSON Schema."
             )
         about = {"description": found["about"].strip()} if (found["about"] or "").strip() else {}
         fields[found["name"]] = {"type": _TYPES[kind], **about}
     return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+
+def _find_type(word: str) -> str:
+    """Return the type that a word names; empty if it names none."""
+    lower = word.lower()
+    return lower if lower in _TYPES else _LONG_TYPES.get(lower, "")
+
+
+def _suggest_field(part: str) -> str:
+    """Return " Did you mean …?" with the field that two words stand for: `int age`, `age: int`, `age integr`."""
+    words = re.findall(r"\w+", part)
+    if len(words) != 2:
+        return ""
+    name, kind = reversed(words) if _find_type(words[0]) else words
+    near = _find_type(kind) or next(iter(get_close_matches(kind.lower(), (*_TYPES, *_LONG_TYPES), n=1)), "")
+    return f" Did you mean '{name} {_find_type(near)}'?" if near and name.isidentifier() else ""
 
 
 def load_tools(given: str) -> list[Callable[..., Any]]:

@@ -49,7 +49,7 @@ _TOOLS = click.option(
     multiple=True,
     metavar="FILE",
     shell_complete=complete_files,
-    help="Send the text of this file, too.",
+    help="Send the text of this file, too; of all files that match a pattern in quotes, or of a folder.",
 )
 @click.option(
     "-a",
@@ -99,6 +99,7 @@ def ask(question: tuple[str, ...], policy: str | None, **options: Any) -> None:
     longtalk ask "What is a fugue?"
     longtalk ask -c "And a canon?"
     git diff | longtalk ask "Write a commit message." -m ollama:llama3.2
+    longtalk ask "What do they have in common?" -f '*.md'
     longtalk ask "What is in the picture?" -a photo.png -m openai:gpt-5.6
     longtalk ask "A regex for ISO dates" --extract -o temperature 0
     """
@@ -107,7 +108,10 @@ def ask(question: tuple[str, ...], policy: str | None, **options: Any) -> None:
     if options["branch"] is not None and not options["goes_on"] and options["id"] is None:
         raise click.UsageError("--branch continues a branch of a conversation: add -c, or --id.")
     if options["in_memory"] and (options["goes_on"] or options["id"] is not None):
-        raise click.UsageError("--no-log stores nothing, so it can't be used with -c or --id.")
+        raise click.UsageError(
+            "-n asks without a conversation: it stores nothing, so it can't continue one with -c or --id. To try a "
+            "question on a copy of a conversation: longtalk fork ID --name trial, and then --id ID -b trial."
+        )
     if options["extract"] and (options["output"] is not None or options["as_json"]):
         raise click.UsageError("Use only one of --extract, --output and --json.")
     run(words=question, policy=parse_policies(policy)[0] if policy else None, **options)
