@@ -259,6 +259,14 @@ async def test_a_refused_connection_names_the_address_and_the_remedy() -> None:
     assert "base_url" in str(caught.value)
 
 
+async def test_without_a_connection_the_server_of_a_vendor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    async with AsyncChat("openai-chat:m", api_key="k", max_retries=0) as c:
+        with pytest.raises(Unreachable, match=r"No connection to api\.openai\.com, .* Check the internet connection"):
+            await c.send("a")
+
+
 async def test_a_cause_that_is_a_sentence_ends_once() -> None:
     import httpx2
 

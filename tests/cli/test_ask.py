@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from longtalk import Archive, Chat
+from longtalk import Archive, Chat, Conversation
 from longtalk.cli.ask_inputs import read_schema
+from longtalk.cli.store import suggest_id
+from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import LONGTALK, Terminal, cut_off, longtalk, store_at, streamed
 from tests.support.loopback import Answer, Loopback, sse
@@ -414,6 +416,13 @@ def test_words_that_are_files_or_conversations_are_not_asked(
     assert (done.returncode, "write --id trip without -c" in done.stderr) == (1, True)
     assert longtalk(*at(loopback, talks, "-c", "trip and Milan?"), environment=environment).returncode == 0
     assert len(loopback.requests) == 2
+
+
+@pytest.mark.parametrize(("typed", "hint"), [("tirp", " Did you mean 'trip'?"), ("tram", "")])
+def test_letters_in_the_wrong_order_are_pointed_out(typed: str, hint: str) -> None:
+    with closing(InMemory()) as store:
+        Conversation("trip", model=Scripted(says("Hi.")), store=store).send("Hello!")
+        assert suggest_id(Archive(store), typed) == hint
 
 
 def test_a_mistyped_id_is_pointed_out(loopback: Loopback, environment: dict[str, str], talks: str) -> None:

@@ -107,6 +107,14 @@ def test_columns_have_names_on_a_terminal(environment: dict[str, str], own: Path
     terminal.close()
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [(("sonet",), "'sonnet'"), (("claude", "sonet"), "'claude sonnet'"), (("gpt", "sonnet"), ""), (("zzzz",), "")],
+)
+def test_mistyped_words_are_corrected(words: tuple[str, ...], offered: str) -> None:
+    assert (f"Did you mean {offered}?" if offered else "matches. To list") in invoke(*words).stderr
+
+
 def test_a_name_of_the_user_is_explained(environment: dict[str, str]) -> None:
     longtalk("config", "alias", "small", "ollama:llama3.2", environment=environment)
     assert "small is your name for ollama:llama3.2." in longtalk("models", "small", environment=environment).stderr

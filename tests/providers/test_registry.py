@@ -227,6 +227,10 @@ def test_a_name_that_one_provider_has_is_completed(name: str, full: str) -> None
         ("llama3.2", "Did you mean 'ollama:llama3.2'?"),
         ("claude-sonnet", "Did you mean 'anthropic:claude-sonnet-5-5'?"),
         ("claud-sonnet-5", "Did you mean 'anthropic:claude-sonnet-5'?"),
+        ("gpt-99", "Did you mean 'openai:gpt-"),
+        ("haiku-99", "Did you mean 'anthropic:claude-haiku-"),
+        ("grok-99", "Did you mean 'xai:grok-"),
+        ("gemma99", "Did you mean 'ollama:gemma99'?"),
         ("openai/gpt-oss-120b", "Several providers have a model"),
     ],
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from difflib import get_close_matches
+
 import msgspec
 
 from longtalk.cli.output import escape_line, pluralize, print_json, print_note
@@ -31,7 +34,7 @@ def run(*, words: tuple[str, ...], provider: str | None, as_json: bool) -> None:
         if all(word.lower() in name.lower() for word in words):
             print_note(f"{escape_line(name)} is your name for {each.model}.")
     if not found:
-        print_note("No known model matches. To list all models, run `longtalk models`.")
+        print_note(f"No known model matches.{_suggest_words(words)} To list all models, run `longtalk models`.")
         raise SystemExit(1)
     if as_json:
         for model in found:
@@ -47,6 +50,13 @@ def run(*, words: tuple[str, ...], provider: str | None, as_json: bool) -> None:
             f"`local` is local:{choose_default()} on this machine. Other local models: local:/path/model.gguf, or "
             "ollama:NAME (`ollama list`)."
         )
+
+
+def _suggest_words(words: tuple[str, ...]) -> str:
+    """Return " Did you mean …?" with the words that are in names of models and close to these; empty if none is."""
+    known = {part for each in models() for part in re.split(r"[-_/.:@ ]", each.label.lower()) if len(part) > 2}
+    near = [next(iter(get_close_matches(each.lower(), known, n=1, cutoff=0.75)), each) for each in words]
+    return f" Did you mean {' '.join(near)!r}?" if near != list(words) and any(models(" ".join(near))) else ""
 
 
 def _list_local(words: tuple[str, ...]) -> list[Model]:

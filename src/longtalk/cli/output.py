@@ -24,6 +24,7 @@ _LINES = "\n\t"
 _WORDING = {
     "pass api_key=, or set ": "set ",
     "Raise the limit in the options, such as max_tokens.": "Raise the limit, such as -o max_tokens 2000.",
+    "the proxy (HTTPS_PROXY).": "the proxy (HTTPS_PROXY). Without a connection, -m local answers.",
     "base_url=": "--base-url",
     "`base_url`": "--base-url",
     "use policy=Memory()": "use --policy 'Memory()'",

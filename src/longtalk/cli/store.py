@@ -81,7 +81,9 @@ def find_conversation(archive: Archive, id: str) -> ConversationInfo:  # noqa: A
 def suggest_id(archive: Archive, id: str) -> str:  # noqa: A002
     """Return " Did you mean …?" with a conversation whose id is close to a new one, and not just the next number."""
     known = [each.id for each in archive.conversations(limit=_MOST_SUGGESTED)]
-    close = get_close_matches(id, known, n=1, cutoff=0.8)
+    # Two letters in the wrong order change a short name more than the comparison allows.
+    swapped = [each for each in known if each != id and sorted(each) == sorted(id)]
+    close = swapped or get_close_matches(id, known, n=1, cutoff=0.8)
     if not close or re.sub(r"\d+", "", close[0]) == re.sub(r"\d+", "", id):
         return ""
     return f" Did you mean {close[0]!r}?"

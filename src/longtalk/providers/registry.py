@@ -324,13 +324,31 @@ def complete_label(name: str) -> str:
     raise InputError(f"No known provider has a model {name!r}: write it as provider:model. {hint}")
 
 
+_FAMILIES = ("gpt", "claude", "opus", "sonnet", "haiku", "gemini", "grok")
+"""Words for the models of vendors that alone serve them. A name with other words may be that of a model of Ollama."""
+
+
 def _suggest_near(name: str) -> str:
     """Return "Did you mean …?" with the known model whose name is closest, or with a model of Ollama."""
     import difflib
 
     labels = {each.name: each.label for each in reversed(list_known())}
-    near = difflib.get_close_matches(name, labels, n=1, cutoff=0.75)
-    return f"Did you mean {(labels[near[0]] if near else f'ollama:{name}')!r}?"
+    near = difflib.get_close_matches(name, labels, n=1, cutoff=0.9)
+    newest = "" if near else _find_newest(name)
+    near = near or difflib.get_close_matches(name, labels, n=1, cutoff=0.75)
+    return f"Did you mean {(newest or (labels[near[0]] if near else f'ollama:{name}'))!r}?"
+
+
+def _find_newest(name: str) -> str:
+    """Return the newest model of the family that a name has, such as gpt-99; empty if it has another word or none."""
+    import difflib
+
+    words = [difflib.get_close_matches(each, _FAMILIES, n=1, cutoff=0.8) for each in re.findall("[a-z]+", name.lower())]
+    if not words or not all(words):
+        return ""
+    # A slash is in the names that resellers give to models.
+    found = (each.label for each in list_known(" ".join(each[0] for each in words)) if "/" not in each.name)
+    return next(found, "")
 
 
 def suggest_label(name: str) -> str:

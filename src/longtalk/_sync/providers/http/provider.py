@@ -17,7 +17,7 @@ from longtalk.errors import BadAnswer, InputError, ProviderError, StreamCut, Unr
 from longtalk.providers.error_mapping import error_from_response
 from longtalk.providers.http.sse import EventParser
 from longtalk.providers.redaction import Redactor, find_in_client, find_in_request, find_in_url
-from longtalk.providers.registry import ResolvedModel
+from longtalk.providers.registry import PROVIDERS, ResolvedModel
 
 CONNECT_SECONDS = 10.0
 # A model may think for minutes before its first byte.
@@ -157,10 +157,21 @@ class HTTP:
         if isinstance(problem, httpx2.ReadTimeout):
             # A retry would make the caller wait for the whole time limit again.
             return Unreachable(f"No answer from {where} within the time limit ({cause}).", retryable=False)
+        if _is_public(self.label, address):
+            return Unreachable(
+                f"No connection to {address.split('/')[2]}, the server of {self.label}: {cause}. Check the internet "
+                "connection and, if you need one, the proxy (HTTPS_PROXY)."
+            )
         setting = "client's address" if self.by_sdk else "address (base_url=)"
         return Unreachable(
             f"Can't reach {where}: {cause}. Check that the server is running and that the {setting} is right."
         )
+
+
+def _is_public(label: str, address: str) -> bool:
+    """Return True if an address is that of the provider's own server on the internet."""
+    known = PROVIDERS.get(label.partition(":")[0])
+    return known is not None and address.startswith("https://") and known.base_url == address
 
 
 def _choose_parser(response: Any) -> Any:
