@@ -84,7 +84,8 @@ def test_choose_models_and_options(loopback: Loopback, user: User) -> None:
 def test_name_a_model_without_its_provider(loopback: Loopback, user: User) -> None:
     user("models", "default", "gpt-4o-mini")
     assert user("models", "default") == "openai:gpt-4o-mini\n"
-    user("config", "alias", "quick", "claude-haiku-4-5")
+    user("aliases", "set", "quick", "claude-haiku-4-5")
+    assert user("aliases", "list") == user("config", "alias", "list") == user("config", "alias")
     assert json.loads(user("config", "alias", "--json"))["model"] == "anthropic:claude-haiku-4-5"
     events: Any = says("Salut.", wire="openai-responses").events
     loopback.say(Answer(chunks=sse(*events)))

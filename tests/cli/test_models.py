@@ -117,4 +117,4 @@ def test_mistyped_words_are_corrected(words: tuple[str, ...], offered: str) -> N
 
 def test_a_name_of_the_user_is_explained(environment: dict[str, str]) -> None:
     longtalk("config", "alias", "small", "ollama:llama3.2", environment=environment)
-    assert "small is your name for ollama:llama3.2." in longtalk("models", "small", environment=environment).stderr
+    assert "small is your alias for ollama:llama3.2." in longtalk("models", "small", environment=environment).stderr

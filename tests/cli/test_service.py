@@ -146,6 +146,8 @@ def test_options_of_a_model_are_changed_and_its_tables_stay(home: dict[str, str]
         (("config", "alias", "a:b", "ollama:x"), "can't be the name of a model"),
         (("config", "alias", "tutor", "llama3"), "No known provider has a model 'llama3'"),
         (("config", "alias", "tutor"), "There is no alias 'tutor'."),
+        (("config", "alias", "openai", "ollama:x"), "'openai' is a provider: choose another name for the alias"),
+        (("config", "alias", "list", "ollama:x"), "'list' is a word of this command"),
         (("config", "set-key", "nothing"), "Unknown provider 'nothing'"),
         (("serve", "--check", "--settings", "nowhere.toml"), "does not exist"),
         (("serve", "--check", "--host", "0.0.0.0"), "Make a key"),
@@ -157,6 +159,15 @@ def test_what_can_not_be_done_is_said_in_one_line(home: dict[str, str], words: t
     done = longtalk(*words, environment=home)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert problem in done.stderr
+
+
+def test_an_alias_named_like_a_provider_is_removed_without_its_key(home: dict[str, str], tmp_path: Path) -> None:
+    longtalk("config", "set-key", "anthropic", said="sk-1", environment=home)
+    (tmp_path / "config" / "longtalk" / "settings.toml").write_text("[models.anthropic]\nmodel = 'ollama:x'\n")
+    done = longtalk("config", "unset", "anthropic", environment=home)
+    assert "Removed the alias anthropic" in done.stderr
+    assert "The API key of the provider anthropic stays." in done.stderr
+    assert "Removed the API key of anthropic" in longtalk("config", "unset", "anthropic", environment=home).stderr
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ _COMMANDS = {
     "rm": "Use `longtalk delete`.",
     "cat": "Use `longtalk show`.",
     "mv": "Use `longtalk rename`.",
-    "aliases": "Use `longtalk config alias`, which lists them, or `longtalk config alias NAME MODEL`.",
+    "alias": "Use `longtalk config alias`, which lists them, or `longtalk config alias NAME MODEL`.",
     "templates": "Use `longtalk config alias NAME -s TEXT`, and -m NAME.",
     "template": "Use `longtalk config alias NAME -s TEXT`, and -m NAME.",
     "schemas": "Use `longtalk ask --schema`.",
@@ -41,7 +41,6 @@ _COMMANDS |= {
     "log": _COMMANDS["logs"],
     "costs": _COMMANDS["cost"],
     "usage": _COMMANDS["cost"],
-    "alias": _COMMANDS["aliases"],
     "diff": _COMMANDS["compare"],
     "install": _COMMANDS["plugins"],
     "uninstall": _COMMANDS["plugins"],
@@ -151,7 +150,9 @@ class Commands(click.Group):
         name = args[0]
         if name in _COMMANDS and name not in self.commands:
             ctx.fail(f"No such command {name!r}. {_COMMANDS[name]}")
-        if not name.replace("-", "").isalnum() or not name.isascii():
+        if name == "aliases":
+            args = ["config", "alias", *args[1:]]
+        elif not name.replace("-", "").isalnum() or not name.isascii():
             # A question instead of a command.
             args = ["ask", *args]
         if (args[0], *args[1:2]) in (("keys", "path"), ("config", "path"), ("config", "keys")):

@@ -40,6 +40,10 @@ _ALIASES = (
 )
 
 
+_RESERVED = ("list", "set", "remove")
+"""What users of other tools write in the place of a name."""
+
+
 def set_key(provider: str, *, as_json: bool) -> None:
     """Read a key from standard input, without showing it on a terminal, and store it."""
     check_credential(provider, "")
@@ -55,25 +59,29 @@ def set_key(provider: str, *, as_json: bool) -> None:
         raise InputError(f"The key is empty, so nothing was changed. `longtalk config unset {provider}` removes a key.")
     path = store_credential(provider, key)
     result = {"provider": provider, "stored": True, "file": str(path)}
-    print_result(result, f"Stored the key of {provider} in {path}.", as_json=as_json, show=print_note)
+    print_result(result, f"Stored the API key of {provider} in {path}.", as_json=as_json, show=print_note)
 
 
 def unset(name: str, *, as_json: bool) -> None:
     """Remove the alias, the stored key of a provider, or the setting that has this name."""
     if name in load_settings().models:
-        path, what = set_alias(name, None), f"the name {escape_line(name)}"
+        path, what = set_alias(name, None), f"the alias {escape_line(name)}"
     elif name in load_credentials():
-        path, what = store_credential(name, ""), f"the key of {name}"
+        path, what = store_credential(name, ""), f"the API key of {name}"
     elif name in PROVIDERS:
-        raise InputError(f"There is no stored key of {name}.")
+        raise InputError(f"There is no stored API key of {name}.")
     elif name in msgspec.to_builtins(load_settings()):
         path, what = set_setting(name, ""), name
     else:
         known = (*load_settings().models, *load_credentials(), *msgspec.to_builtins(load_settings()))
         hint = f"{suggest(name, known)} `longtalk config show` prints all."
-        raise InputError(f"There is no setting, alias or stored key {name!r}.{hint}")
+        raise InputError(f"There is no setting, alias or stored API key {name!r}.{hint}")
     print_result({"name": name, "file": str(path)}, f"Removed {what} in {path}.", as_json=as_json, show=print_note)
-    if what.startswith("the name") and load_settings().default_model == name:
+    if not what.startswith("the alias"):
+        return
+    if name in load_credentials():
+        print_note(f"The API key of the provider {name} stays. To remove it, too: longtalk config unset {name}")
+    if load_settings().default_model == name:
         print_note("It is still your default model. Choose another one: longtalk models default MODEL")
 
 
@@ -162,8 +170,11 @@ def alias(
     )
     if policy:
         parse_policy(policy)
+    if before is None and name in (*PROVIDERS, *_RESERVED):
+        what = "a provider" if name in PROVIDERS else "a word of this command"
+        raise InputError(f"{name!r} is {what}: choose another name for the alias, such as my-{name}.")
     path = set_alias(name, made)
-    text = f"Stored the name {escape_line(name)} for {made.model} in {path}."
+    text = f"Stored the alias {escape_line(name)} for {made.model} in {path}."
     print_result({**_describe_alias(name, made), "file": str(path)}, text, as_json=as_json, show=print_note)
 
 

@@ -32,7 +32,7 @@ def run(*, words: tuple[str, ...], provider: str | None, as_json: bool) -> None:
     found = [*local, *models(" ".join(words), provider=provider)]
     for name, each in load_settings().models.items() if words and not as_json else ():
         if all(word.lower() in name.lower() for word in words):
-            print_note(f"{escape_line(name)} is your name for {each.model}.")
+            print_note(f"{escape_line(name)} is your alias for {each.model}.")
     if not found:
         print_note(f"No known model matches.{_suggest_words(words)} To list all models, run `longtalk models`.")
         raise SystemExit(1)

@@ -170,7 +170,19 @@ def config_set(name: str, value: str, as_json: bool) -> None:
     set_value(name, value, as_json=as_json)
 
 
-@config.command(name="alias", cls=Command)
+class _Alias(Command):
+    """The command for aliases, which also takes the words that other tools have for it: list, set and remove."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = [each for each in args if not each.startswith("-")]
+        if words[:1] == ["remove"] and len(words) == 2:
+            ctx.fail(f"To remove an alias: longtalk config unset {words[1]}")
+        if words == ["list"] or (words[:1] == ["set"] and len(words) > 2):
+            args = args[: args.index(words[0])] + args[args.index(words[0]) + 1 :]
+        return super().parse_args(ctx, args)
+
+
+@config.command(name="alias", cls=_Alias)
 @click.argument("name", required=False, shell_complete=complete_aliases)
 @click.argument("model", required=False, shell_complete=complete_models)
 @click.option("-p", "--policy", default="", metavar="POLICY", help="What to send, written as in Python.")
@@ -179,9 +191,9 @@ def config_set(name: str, value: str, as_json: bool) -> None:
 @OPTION
 @table_options
 def config_alias(**options: Any) -> None:
-    """Give a MODEL a NAME of its own, for `-m` and for clients of the service.
+    """Give a MODEL an alias, a NAME for `-m` and for clients of the service.
 
-    A system text, a policy and options belong to the name: with -s, -p or -o, it is a template, by default for the
+    A system text, a policy and options belong to the alias: with -s, -p or -o, it is a template, by default for the
     default model. Without a MODEL, what is not given stays. A NAME alone is printed. Without a NAME, list all.
 
     \b
