@@ -28,6 +28,13 @@ def test_what_was_left_out_is_sent_and_its_summary_is_not() -> None:
     assert found.usage == Usage(input=5_700, output=10)
 
 
+def test_a_turn_that_recalled_less_than_the_one_before_still_has_something_that_is_not_in_the_cache() -> None:
+    first = make_metrics(0, left_out=2_000, recall=300)
+    second = make_metrics(MINUTE, left_out=2_020, usage=Usage(input=700, output=10))
+    found = estimate_replay([first, second])
+    assert [each.usage.input - each.usage.cached for each in found] == [3_000, 10]
+
+
 def test_a_replay_of_a_shortened_conversation_has_the_size_of_a_whole_one() -> None:
     def play(policy: object) -> list[Metrics]:
         store = InMemory()

@@ -36,26 +36,30 @@ class ReplayCost(msgspec.Struct, frozen=True, kw_only=True):
 def estimate_replay(metrics: Iterable[Metrics]) -> list[ReplayCost]:
     """Return what each turn of a branch would have cost with the whole history, given their metrics in order."""
     found: list[ReplayCost] = []
-    last: tuple[str, int, int] = ("", 0, 0)
+    last: tuple[str, int, int, int] = ("", 0, 0, 0)
     for each in metrics:
         model = _find_model(each.model)
         calls = max(1, each.calls)
         # What was left out would have been sent, and what stood in its place would not.
         size = max(1, (each.usage.input or each.total) // calls + each.left_out - each.summary)
-        label, at, before = last
+        label, at, before, said = last
+        sent_all = not (each.left_out or each.summary or each.recall)
+        if label == each.model and not sent_all:
+            # The history grows by the answer before, at least. Recalled entries are counted as they were quoted.
+            size = max(size, before + said)
         kept = before if label == each.model and each.at - at < 1_000 * model.cache_seconds else 0
         answer = each.usage.output // calls
         usages = []
         for number in range(calls):
             cached = min(size, kept) if model.caches else 0
-            if not (each.left_out or each.summary or each.recall):
+            if sent_all:
                 # The turn has sent everything, so that what the provider reported is what a replay would get.
                 cached = min(size, max(cached, each.usage.cached // calls))
             written = size - cached if model.bills_writes else 0
             output = each.usage.output - answer * (calls - 1) if number == calls - 1 else answer
             usages.append(Usage(input=size, output=output, cached=cached, written=written))
             kept = size
-        last = (each.model, each.at, size)
+        last = (each.model, each.at, size, answer)
         found.append(
             ReplayCost(
                 turn=each.turn,
