@@ -74,7 +74,7 @@ class Visit:
     def say(self, text: str) -> None:
         """Type a message and send it."""
         self.page.get_by_label("Message", exact=True).fill(text)
-        self.page.get_by_role("button", name="Send").click()
+        self.page.get_by_role("button", name="Send", exact=True).click()
 
     def close(self) -> None:
         """Close all tabs, and complain about what went wrong in them."""

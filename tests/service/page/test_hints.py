@@ -47,8 +47,8 @@ def test_an_address_begins_a_line_of_the_memory(serve: Serve, visit: Visits) -> 
 
 def test_a_hit_of_the_search_says_when_and_in_which_conversation(serve: Serve, visit: Visits) -> None:
     one = visit(serve(local=AsyncScripted()))
-    one.page.get_by_role("button", name="Open a sample conversation").click()
     one.page.get_by_label("Search conversations").fill("Dominants")
+    one.page.get_by_role("button", name="Open a sample conversation").click()
     expect(one.page.locator(".list .hit").first).to_contain_text("2026 · Sample: Ada learns the violin")
 
 
@@ -78,5 +78,5 @@ def test_a_fork_says_that_it_is_another_branch_and_leads_back(serve: Serve, visi
     answers(one.page).first.get_by_role("button", name="Fork").click()
     expect(one.page.get_by_text("This is a new branch")).to_be_visible()
     one.page.get_by_role("button", name="Back to it").click()
-    one.page.locator(".views").get_by_role("link", name="Map of branches").click()
+    one.page.locator(".views").get_by_role("link", name="Branches").click()
     expect(one.page.locator(".map [aria-current]")).to_have_text("Hello?")

@@ -58,7 +58,7 @@ def test_ten_turns_with_the_local_model_and_all_that_can_be_done_with_them(
     expect(page.get_by_role("article", name="Note")).to_contain_text("viola")
     one.say("What do I play?")
     expect(answers(page).nth(1)).to_contain_text("in ·")
-    views.get_by_role("link", name="Branches").or_(views.get_by_role("link", name="Map of branches")).click()
+    views.get_by_role("link", name="Branches").click()
     panel = page.get_by_role("complementary", name="Map of branches")
     expect(panel.get_by_role("listitem")).to_have_count(3)
     panel.get_by_role("button", name="Say the number 0.").click()
@@ -118,7 +118,7 @@ def test_the_map_of_branches_leads_to_a_fork_and_back(serve: Serve, visit: Visit
     expect(answers(one.page)).to_have_count(1)
     one.say("Otherwise?")
     expect(answers(one.page).nth(1)).to_contain_text("Third.")
-    one.page.locator(".views").get_by_role("link", name="Map of branches").click()
+    one.page.locator(".views").get_by_role("link", name="Branches").click()
     panel = one.page.get_by_role("complementary", name="Map of branches")
     expect(panel.get_by_role("button", name="Otherwise?")).to_have_attribute("aria-current", "true")
     expect(one.page.locator(".map .map li")).to_contain_text("after “First.” · 4 messages")
@@ -172,7 +172,7 @@ def test_a_policy_from_the_costs_is_used_for_the_next_message(serve: Serve, visi
     expect(policy_button(one.page)).to_contain_text("Last 10 exchanges")
     one.say("Question 3?")
     expect(answers(one.page).nth(3)).to_contain_text("Answer 3.")
-    one.page.locator(".views").get_by_role("link", name="What the model saw").click()
+    one.page.locator(".views").get_by_role("link", name="What it saw").click()
     expect(one.page.get_by_role("tabpanel")).to_contain_text("“Last 10 exchanges”")
 
 

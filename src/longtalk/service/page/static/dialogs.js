@@ -51,9 +51,14 @@ function Question({ question }) {
 }
 
 export function Dialogs() {
-  const { question, notice } = useStore(store);
-  return html`${question && html`<${Question} key=${question.number} question=${question} />`}
-    <div class="notices" role="status">${notice && html`<p class=${"notice" + (notice.isProblem ? " problem" : "")} role=${notice.isProblem ? "alert" : null}>${notice.text}
+  const { question } = useStore(store);
+  return question && html`<${Question} key=${question.number} question=${question} />`;
+}
+
+// The notice, in the flow of the page, so that it lies over nothing.
+export function Notices() {
+  const { notice } = useStore(store);
+  return html`<div class="notices" role="status">${notice && html`<p class=${"notice" + (notice.isProblem ? " problem" : "")} role=${notice.isProblem ? "alert" : null}>${notice.text}
       ${notice.action && html`<button onClick=${() => { store.set({ notice: null }); notice.onAction(); }}>${notice.action}</button>`}
       <button aria-label=${t("close")} onClick=${() => store.set({ notice: null })}>×</button></p>`}</div>`;
 }

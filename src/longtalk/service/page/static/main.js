@@ -3,7 +3,7 @@ import { html, render, useEffect, useState } from "./ui.js";
 import { t } from "./strings.js";
 import * as api from "./api.js";
 import { app, useStore } from "./store.js";
-import { Dialogs, report } from "./dialogs.js";
+import { Dialogs, Notices, report } from "./dialogs.js";
 import { List, begin, importFile, loadList, nameOf, openSample } from "./list/list.js";
 import { Palette, handleKey, openPalette } from "./palette/palette.js";
 import { paletteKey } from "./palette/commands.js";
@@ -39,10 +39,10 @@ function readRoute() {
 
 function Conversation({ id, view, entry, on, position }) {
   const branch = localStorage.getItem("branch:" + id) || "main";
-  const tabs = [["chatView", ""], ["inspector", "inspector", "inspectorTab"], ["memoryView", "memory"], ["moneyView", "money"], ["branches", "branches", "branchesTab"]];
+  const tabs = [["chatView", ""], ["inspectorTab", "inspector"], ["memoryView", "memory"], ["moneyView", "money"], ["branchesTab", "branches"]];
   const shown = tabs.some(([, name]) => name === view) ? view : "";
-  return html`<div class="views" role="navigation" aria-label=${t("views")}>${tabs.map(([label, name, short]) => html`<a
-      href=${"#/c/" + encodeURIComponent(id) + (name && "/" + name)} aria-current=${name === shown ? "page" : null}>${short ? html`<span class="long">${t(label)}</span><span class="short">${t(short)}</span>` : t(label)}</a>`)}</div>
+  return html`<div class="views" role="navigation" aria-label=${t("views")}>${tabs.map(([label, name]) => html`<a
+      href=${"#/c/" + encodeURIComponent(id) + (name && "/" + name)} aria-current=${name === shown ? "page" : null}>${t(label)}</a>`)}</div>
     ${shown === "memory" || shown === "money" ? html`<${Page} key=${shown} name=${shown} conversation=${id} branch=${branch} adds=${entry === "add" ? on || "" : null} /><${NextRequest} conversation=${id} branch=${branch} />`
       : html`<${Chat} id=${id} view=${view} tab=${view === "inspector" ? entry : null} at=${view === "inspector" ? null : entry} on=${on} position=${position} key=${id} />`}`;
 }
@@ -107,7 +107,7 @@ function Shell() {
           <p class="quiet">${t("sampleHelp")}</p><button onClick=${() => openSample().catch(report)}>${t("openSample")}</button>
           ${health?.is_single_user && html`<details class="fold own-key"><summary>${t("useProvider")}</summary><${ProviderKeys} /></details>`}
           <p class="quiet"><a href="#/licences">${t("licences")}</a></p></div>`}
-    </main></div><${Palette} route=${route} /><${Dialogs} />`;
+      <${Notices} /></main></div><${Palette} route=${route} /><${Dialogs} />`;
 }
 
 restoreTheme();

@@ -26,4 +26,14 @@ export function useStore(store) {
   return value;
 }
 
+// A text that is being written: it is kept in this tab while its view is left. null for none.
+export function useKept(key) {
+  const [text, setText] = useState(sessionStorage.getItem(key));
+  const keep = (value) => {
+    if (value === null || value === "") sessionStorage.removeItem(key); else sessionStorage.setItem(key, value);
+    setText(value);
+  };
+  return [text, keep];
+}
+
 export const app = createStore({ conversations: [], next: null, models: [], providers: [], health: null, signedOut: false, problem: "", chosen: null });

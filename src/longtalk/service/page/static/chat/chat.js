@@ -1,5 +1,5 @@
 // The chat: a window of messages, the answer as it comes, and the composer with its gauge.
-import { html, memo, useEffect, useMemo, useRef, useState } from "../ui.js";
+import { html, useEffect, useMemo, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { app, useStore } from "../store.js";
@@ -8,6 +8,7 @@ import { day } from "../format.js";
 import { Entry } from "./entry.js";
 import { nameOf } from "../list/list.js";
 import { choosePolicy, keepChoice, readChoice, toRequest } from "../money/policies.js";
+import { ModelField } from "./model.js";
 import { PolicyPicker } from "./policy.js";
 import { Gauge, LacksKey } from "./gauge.js";
 import { Live, Spoken } from "./live.js";
@@ -59,7 +60,7 @@ function useGoal(talk, { at, on, position }, { entries, branch, size }) {
   const [found, setFound] = useState(null);
   const [missing, setMissing] = useState(null);
   useEffect(() => {
-    if (!at || !size) return;
+    if (!at || !size || found === at) return; // it was reached: what the reader does after that counts
     const go = async () => {
       if (on && branch !== on && asked.current !== at + on) {
         asked.current = at + on;
@@ -74,7 +75,7 @@ function useGoal(talk, { at, on, position }, { entries, branch, size }) {
       }
     };
     go().catch((problem) => talk.store.set({ problem }));
-  }, [at, on, entries, branch]);
+  }, [at, on, entries, branch, found]);
   return { goal: at && found === at ? at : null, isAwaited: !!at && at !== found && at !== missing };
 }
 
@@ -126,19 +127,13 @@ function MemoryTip({ talk, settings, gauge }) {
   return policy === "KeepAll()" ? html`<p class="quiet tip">${t("memoryTip")} <button onClick=${() => { choosePolicy(talk.id, "Memory()"); document.getElementById("message").focus(); }}>${t("useMemory")}</button></p>` : "";
 }
 
-// A provider may have hundreds of models, so they are drawn once.
-const ModelNames = memo(function ModelNames({ models, providers }) {
-  const more = providers.flatMap((each) => each.models);
-  return html`<datalist id="models">${models.map((each) => html`<option value=${each.name}>${each.label}</option>`)}${more.map((name) => html`<option value=${name} />`)}</datalist>`;
-});
-
 function Composer({ talk, state }) {
   const [text, setText] = useState(localStorage.getItem("draft:" + talk.id) || "");
   const [images, setImages] = useState([]);
   const [model, setModel] = useState(readChoice(talk.id).model); // both may have been chosen in another view
   const [policy, setPolicy] = useState(readChoice(talk.id).policy);
   const [refusal, setRefusal] = useState("");
-  const { models, providers, health, chosen } = useStore(app);
+  const { models, health, chosen } = useStore(app);
   const { live, gauge, problem, settings, branch, branches } = state;
   const choice = toRequest({ model, policy });
   talk.choice = choice;
@@ -183,7 +178,6 @@ function Composer({ talk, state }) {
     announce(talk.id);
   };
   const onKey = (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event); };
-  const onModelKey = (event) => { if (event.key === "Enter") { event.preventDefault(); document.getElementById("message").focus(); } }; // it takes the model, and sends nothing
   return html`<form class="composer" onSubmit=${send} onPaste=${(e) => take(e.clipboardData.files)}
       onDragOver=${(e) => e.preventDefault()} onDrop=${(e) => { if (e.dataTransfer.files[0]?.type.startsWith("image/")) { e.preventDefault(); e.stopPropagation(); take(e.dataTransfer.files); } }}>
     <div class="column">
@@ -192,8 +186,7 @@ function Composer({ talk, state }) {
         <textarea id="message" rows="2" aria-label=${t("message")} placeholder=${t("message")} value=${text} onInput=${(e) => setText(e.target.value)} onKeyDown=${onKey} />
         <div class="tools">
           <label class="button" title=${t("attach")}>+<input class="sr" type="file" accept="image/*" multiple aria-label=${t("attach")} onChange=${(e) => take(e.target.files)} /></label>
-          <label class="pick"><span class="word">${t("model")}</span><input list="models" placeholder=${gauge?.model || settings.model || health?.default_model || t("model")} value=${model} onInput=${(e) => setModel(e.target.value)} onKeyDown=${onModelKey} /></label>
-          <${ModelNames} models=${models} providers=${providers} />
+          <${ModelField} chosen=${model} usual=${gauge?.model || settings.model || health?.default_model || t("model")} onChoose=${setModel} />
           <${PolicyPicker} conversation=${talk.id} current=${settings.policy || ownPolicy} chosen=${policy} onChoose=${setPolicy} />
           <span class="grow" />
           <button type="button" title=${t("noteHelp")} disabled=${!text || !!live} onClick=${note}>${t("note")}</button>

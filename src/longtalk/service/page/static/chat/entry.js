@@ -4,6 +4,7 @@ import { t } from "../strings.js";
 import * as api from "../api.js";
 import { clock, count as formatCount, dollars, longDay, nameReason, time } from "../format.js";
 import { notify } from "../dialogs.js";
+import { useKept } from "../store.js";
 import { renderBlocks } from "../markdown.js";
 
 export function Markdown({ text }) {
@@ -61,9 +62,10 @@ function Compacted({ compaction: { summary, tokens, reason }, talk }) {
 
 // All that is drawn of an entry is a property of its own, so that a turn elsewhere draws no other entry again.
 export const Entry = memo(function Entry({ entry, talk, versions, compaction, branch, pinned, excluded, out, cost, busy, found, inspected, place, count, beginsDay }) {
-  const [draft, setDraft] = useState(null);
+  const [draft, setDraft] = useKept(`edit:${talk.path}/${entry.id}`);
   const box = useRef(null);
-  useEffect(() => box.current?.focus(), [draft === null]);
+  const isKept = useRef(draft !== null); // it was begun before, so that the reader may be elsewhere now
+  useEffect(() => { if (!isKept.current) box.current?.focus(); isKept.current = false; }, [draft === null]);
   const { role, usage } = entry;
   const isNote = role !== "user" && role !== "assistant" && role !== "tool" || entry.mark === "note" || entry.mark === "event";
   const name = isNote ? t("noteRole") : role === "user" ? t("you") : t("answer");

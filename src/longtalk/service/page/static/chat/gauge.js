@@ -25,7 +25,7 @@ export function NextRequest({ conversation, branch }) {
   const [gauge, setGauge] = useState(null);
   useEffect(() => {
     let current = true;
-    const load = () => api.post(api.one(conversation) + "/estimate", { branch, message: "…", ...toRequest(readChoice(conversation)) })
+    const load = () => api.post(api.one(conversation) + "/estimate", { branch, message: localStorage.getItem("draft:" + conversation) || "…", ...toRequest(readChoice(conversation)) })
       .then((found) => current && setGauge(found), () => {});
     load();
     const leave = onOthers((other) => other === conversation && load());

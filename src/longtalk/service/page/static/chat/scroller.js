@@ -8,7 +8,7 @@ const near = 60; // pixels from the end at which the reader follows it
 export class Scroller extends Component {
   constructor(props) {
     super(props);
-    Object.assign(this, { follows: !props.isAwaited, reached: null, wanted: null, height: 0, last: 0 });
+    Object.assign(this, { follows: !props.isAwaited, goesToEnd: false, reached: null, wanted: null, height: 0, last: 0 });
     this.state = { isAway: false };
     this.watcher = new ResizeObserver(() => this.settle());
   }
@@ -74,7 +74,7 @@ export class Scroller extends Component {
   }
 
   onScroll() {
-    if (!this.box) return; // an event that came late
+    if (!this.box || this.goesToEnd) return; // an event that came late, or on the way to the end
     const { scrollTop, scrollHeight, clientHeight } = this.box;
     const { to, size } = this.props.talkState;
     const rest = scrollHeight - scrollTop - clientHeight;
@@ -90,7 +90,7 @@ export class Scroller extends Component {
   // Load the entries around what is in sight.
   fill() {
     // On the way to a message that an address names, the box stands at its top without being scrolled there.
-    if (!this.box?.isConnected || this.wanted !== null || this.props.isAwaited) return;
+    if (!this.box?.isConnected || this.goesToEnd || this.wanted !== null || this.props.isAwaited) return;
     const { talk, talkState: { from, to, size } } = this.props;
     const [view, room] = [this.box.clientHeight, this.feed.offsetHeight];
     const start = this.box.scrollTop - this.feed.offsetTop;
@@ -112,7 +112,12 @@ export class Scroller extends Component {
   async goToEnd() {
     const { to, size } = this.props.talkState;
     this.follows = true;
+    this.goesToEnd = true;
     if (to < size) await this.props.talk.loadLatest().catch(() => {});
+    this.goesToEnd = false;
+    if (!this.box) return; // left meanwhile
+    this.follows = true;
+    this.last = 0; // whichever way it was scrolled meanwhile
     this.settle();
     this.setState({ isAway: false });
   }

@@ -21,7 +21,8 @@ function readNext(conversation, path, branch, choice) {
 }
 
 export function Inspector({ conversation, branch, turn, size, lastTools, tab: asked, gauge, choice, onTurn, onChange }) {
-  const [tab, setTab] = useState("context");
+  const [tab, chooseTab] = useState(TABS.includes(asked) ? asked : sessionStorage.getItem("inspector") || TABS[0]);
+  const setTab = (each) => { sessionStorage.setItem("inspector", each); chooseTab(each); };
   useEffect(() => { if (TABS.includes(asked)) setTab(asked); }, [asked]);
   const [turns, setTurns] = useState([]);
   const [words, setWords] = useState(""); // what is looked for, in whichever turn

@@ -1,8 +1,10 @@
-// The exact requests of a turn, with what is new since the request before, and where the cached prefix ends.
-import { html, useEffect, useRef } from "../ui.js";
+// The requests of a turn, to be read and byte for byte, with what is new since the request before, and where the cached
+// prefix ends.
+import { html, useEffect, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { count } from "../format.js";
+import { findNew, readRequest } from "./readable.js";
 import { Loaded } from "./runs.js";
 
 // Return what two texts begin with in common: its length in characters.
@@ -43,13 +45,33 @@ export function Request({ path, branch, turn, turns, next, values }) {
 const starts = /(?=\{"(?:role|type)":)/;
 const cutLines = (text) => text.split(starts).map((line) => html`<span class="line-of">${line}</span>`);
 
-function One({ request, before, isNext }) {
-  const { body, usage, model, problem } = request;
+// A box that begins at what is new.
+function Box({ children, body, label }) {
   const box = useRef(null);
   useEffect(() => {
-    const mark = box.current?.querySelector("mark.new");
+    const mark = box.current.querySelector("mark.new");
     if (mark) box.current.scrollTop = mark.offsetTop - box.current.offsetTop - 80;
   }, [body]);
+  return html`<div class="request" ref=${box} tabindex="0" role="region" aria-label=${label}>${children}</div>`;
+}
+
+const mark = (name, label) => html`<mark class=${"cut " + name}>${label}</mark>`;
+
+function Readable({ request: { body, usage, cached_until: cached }, before }) {
+  const read = readRequest(body);
+  if (!read) return "";
+  const fresh = before?.body ? findNew(read.items, readRequest(before.body)?.items || []) : 0;
+  // The share of the bytes that was cached, as a place in the list.
+  const end = cached ? read.items.findIndex(({ at, size }) => at + size / 2 > (cached / body.length) * read.size) : -1;
+  return html`<${Box} body=${body} label=${t("readable")}>${read.items.map(({ label, text }, i) => html`
+    ${i === end && mark("cached", t("cachedUntilHere", { cached: count(usage.cached) }))}${fresh > 0 && i === fresh && mark("new", t("newFromHere"))}
+    <div class=${"said" + (i < fresh ? " shared" : "")} key=${i}><small>${label}</small><div class="plain">${text}</div></div>`)}
+    <p class="quiet">${t("requestSettings", { settings: read.settings })}</p><//>`;
+}
+
+function One({ request, before, isNext }) {
+  const { body, usage, model, problem } = request;
+  const [isExact, setExact] = useState(false);
   if (body === null) return html`<h3>${model}</h3><p class="quiet">${problem}</p>`;
   const shared = countShared(body, before?.body || "");
   // A message that differs is new from its beginning on.
@@ -63,6 +85,8 @@ function One({ request, before, isNext }) {
     <p class="quiet">${t("sharedWithBefore", { shared: count(shared), all: count(body.length) })} ${before?.body && before.model !== model && t("otherForm", { model: before.model })}
       ${" "}${isNext ? "" : !usage?.input ? t("cacheUnknown") : usage.cached ? t("readFromCache", { cached: count(usage.cached), input: count(usage.input) }) : t("readNothing")}
       <button class="small" onClick=${() => navigator.clipboard?.writeText(body)}>${t("copy")}</button></p>
-    <pre class="request" ref=${box} tabindex="0" aria-label=${t("tab_request")}>${cutAt(body, marks).map((part, i) => (typeof part === "string"
-      ? html`<span class=${i === 0 && shared ? "shared" : ""}>${cutLines(part)}</span>` : html`<mark class=${"cut " + part.name}>${part.label}</mark>`))}</pre>`;
+    <${Readable} request=${request} before=${before} />
+    <details class="fold" onToggle=${(event) => setExact(event.currentTarget.open)}><summary>${t("exactBytes")}</summary>${isExact && html`
+      <${Box} body=${body} label=${t("exactBytes")}><pre>${cutAt(body, marks).map((part, i) => (typeof part === "string"
+        ? html`<span class=${i === 0 && shared ? "shared" : ""}>${cutLines(part)}</span>` : mark(part.name, part.label)))}</pre><//>`}</details>`;
 }

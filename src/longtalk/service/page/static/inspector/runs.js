@@ -50,7 +50,7 @@ const isWhole = ({ verdict }) => ["sent", "held", "recalled"].includes(verdict);
 function Run({ run, first, last, conversation, path, branch, isNext = false, opened = false }) {
   const [open, setOpen] = useState(opened);
   const many = run.last - run.first;
-  const which = many ? t("manyMessages", { count: many + 1 }) : first ? `“${cut(plain(first.text).trim(), 80)}”` : t("part_message");
+  const which = many ? t("manyMessages", { count: many + 1 }) : first && open ? t("role_" + first.role) : first ? `“${cut(plain(first.text).trim(), 80)}”` : t("part_message");
   const when = !first ? "" : many && last ? days(first.at, last.at) : day(first.at);
   const read = () => api.get(path + "/history", { branch, before: run.last + 1, limit: Math.min(most, many + 1) });
   const inside = (entry) => run.first <= entry.position && entry.position <= run.last;
@@ -59,6 +59,6 @@ function Run({ run, first, last, conversation, path, branch, isNext = false, ope
       <span class="quiet">${[!many && when, nameReason(run.reason), run.tokens && t(isWhole(run) ? "tokenCount" : "aboutTokens", { count: count(run.tokens) })].filter(Boolean).join(" · ")}</span></button>
     ${open && html`<${Loaded} values=${[run.first, run.last]} read=${read} draw=${({ entries }) => html`
         ${many >= most && html`<p class="quiet">${t("lastOf", { shown: most, all: many + 1 })}</p>`}
-        <ol class="texts">${entries.filter(inside).map((entry) => html`<li key=${entry.id}><small>${day(entry.at)} · ${t("role_" + entry.role)}</small> ${cut(plain(entry.text), 400)}${" "}
+        <ol class=${"texts" + (many ? "" : " one")}>${entries.filter(inside).map((entry) => html`<li key=${entry.id}>${many > 0 && html`<small>${day(entry.at)} · ${t("role_" + entry.role)}</small> `}${cut(plain(entry.text), 400)}${" "}
           <a href=${linkTo(conversation, entry.id, branch, entry.position)} aria-label=${t("inChatOf", { text: cut(plain(entry.text), 60) })}>${t("inChat")}</a></li>`)}</ol>`} />`}</li>`;
 }

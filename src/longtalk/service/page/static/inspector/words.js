@@ -79,3 +79,16 @@ export function listTexts(body) {
   try { parsed = JSON.parse(body); } catch { /* not a JSON object: one text */ }
   return [...listStrings(parsed, "Message")];
 }
+
+// Return the text that a request has in place of older messages; empty for none.
+export const readHead = (body) => {
+  const found = [];
+  const look = (value) => {
+    if (typeof value === "string") {
+      const head = /<earlier_conversation>\s*([^]*?)\s*<\/earlier_conversation>/.exec(value);
+      if (head) found.push(head[1]);
+    } else if (value && typeof value === "object") Object.values(value).forEach(look);
+  };
+  try { look(JSON.parse(body)); } catch { /* not JSON: nothing is known of it */ }
+  return found.join("\n\n");
+};

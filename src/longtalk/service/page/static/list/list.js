@@ -99,7 +99,7 @@ export function List({ current, onClose }) {
       if (!stale) setHits(found);
     }, 150);
     return () => { stale = true; clearTimeout(later); };
-  }, [words]);
+  }, [words, words && conversations]);
   // A chosen action closes its menu first, which takes the focus, so that it is there again after a dialog.
   const closeMenu = ({ target, currentTarget }) => {
     if (target.tagName !== "BUTTON") return;

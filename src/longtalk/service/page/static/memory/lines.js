@@ -4,6 +4,7 @@ import { t } from "../strings.js";
 import * as api from "../api.js";
 import { ask } from "../dialogs.js";
 import { cut, day, nameField } from "../format.js";
+import { useKept } from "../store.js";
 import { choosePolicy, namePolicy } from "../money/policies.js";
 
 // Choose a policy with which lines are sent that are not sent now.
@@ -11,13 +12,20 @@ export function UsePolicy({ conversation, policy }) {
   return html`<button title=${policy} onClick=${() => choosePolicy(conversation, policy)}>${t("useFromNow", { policy: namePolicy(policy) })}</button>`;
 }
 
-// A line that can be edited and revoked. `path` is that of all lines; `source` says where it came from.
-export function Line({ line, source, path, query, change, below = null, onEdit = () => {} }) {
-  const [draft, setDraft] = useState(null);
+// Say when a line was said, if its message is known, and when it was noted, if that was on another day.
+export function sayWhen(line, said) {
+  const noted = day(line.at);
+  if (!said) return t("stated", { day: noted });
+  return day(said) === noted ? t("said", { day: noted }) : t("saidNoted", { said: day(said), day: noted });
+}
+
+// A line that can be edited and revoked. `path` is that of all lines; `source` says where it came from, `said` when.
+export function Line({ line, source, said = null, path, query, change, below = null, onEdit = () => {}, onForget = () => {} }) {
+  const own = `${path}/${encodeURIComponent(line.id)}`;
+  const [draft, setDraft] = useKept("edit:" + own);
   const box = useRef(null);
   useEffect(() => box.current?.focus(), [draft === null]);
   const [busy, setBusy] = useState(false);
-  const own = `${path}/${encodeURIComponent(line.id)}`;
   const run = async (call) => {
     setBusy(true);
     const made = await change(call);
@@ -35,7 +43,7 @@ export function Line({ line, source, path, query, change, below = null, onEdit =
   };
   const revoke = async () => {
     const sure = await ask({ title: t("revokeTitle", { text: cut(line.text) }), text: t("revokeSure"), action: t("forget"), danger: true });
-    if (sure) await run(() => api.remove(own, query));
+    if (sure && await run(() => api.remove(own, query))) onForget(line.text);
   };
   const onKey = (event) => {
     if (event.key === "Escape") setDraft(null);
@@ -47,7 +55,7 @@ export function Line({ line, source, path, query, change, below = null, onEdit =
       ? html`<span class="line" title=${t("edit")} onClick=${() => busy || setDraft(line.text)}>${line.text}</span>`
       : html`<form onSubmit=${save}><textarea ref=${box} rows="2" aria-label=${t("editLine", about)} value=${draft} onInput=${(e) => setDraft(e.target.value)} onKeyDown=${onKey} />
           <span class="row"><button class="primary" disabled=${busy || !draft.trim()}>${t("save")}</button><button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></span></form>`}
-    <small>${t("stated", { day: day(line.at) })}${day(line.seen) !== day(line.at) ? ` · ${t("seen", { day: day(line.seen) })}` : ""} ${source}
+    <small>${sayWhen(line, said)}${day(line.seen) !== day(line.at) ? ` · ${t("seen", { day: day(line.seen) })}` : ""} ${source}
       ${draft === null && html`<button class="small" disabled=${busy} aria-label=${t("editLine", about)} onClick=${() => setDraft(line.text)}>${t("edit")}</button>`}
       <button class="small danger" disabled=${busy} aria-label=${t("revokeLine", about)} title=${t("revokeHelp")} onClick=${revoke}>${t("forget")}</button></small>${below}</li>`;
 }
@@ -55,7 +63,8 @@ export function Line({ line, source, path, query, change, below = null, onEdit =
 // A form that adds a line to one of the fields. `begun` is what the line begins with where the visitor came to add it.
 export function Add({ fields, first, path, more, change, fieldLabel, label, action, begun = null }) {
   const [field, setField] = useState((fields.find((each) => each.name === first) || fields[0])?.name || "");
-  const [text, setText] = useState("");
+  const [kept, setText] = useKept("add:" + path);
+  const text = kept ?? "";
   const box = useRef(null);
   useEffect(() => {
     if (begun === null) return;

@@ -1,5 +1,5 @@
 // Memory: the brief as lines that can be edited, its history, marked messages, and topics as a timeline.
-import { html, useEffect, useState } from "../ui.js";
+import { html, useEffect, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { notify, report } from "../dialogs.js";
@@ -9,7 +9,7 @@ import { readPlaces } from "../inspector/runs.js";
 import { linkTo } from "../list/list.js";
 import { namePolicy } from "../money/policies.js";
 import { announce, onOthers } from "../chat/talk.js";
-import { Add, Line, UsePolicy } from "./lines.js";
+import { Add, Line, UsePolicy, sayWhen } from "./lines.js";
 import { OldMessages } from "./old.js";
 import { Profile } from "./profile.js";
 
@@ -39,7 +39,8 @@ export function Memory({ conversation, branch = "main", adds = null }) {
       ...["brief", "brief/changes", "marks", "topics", "brief/sources"].map((part) => read(part)), api.get(path + "/branches")]);
     const policy = sessionStorage.getItem("policy:" + conversation) || (await read("settings")).policy;
     const { entries } = marks.pinned.length + marks.excluded.length ? await read("history", { limit: 1000 }) : { entries: [] };
-    setFound({ brief, policy, changes, marks, topics, entries, sources: new Map(sources.map((each) => [each.line, each])), isOneOfMany: branches.length > 1 });
+    const said = await readPlaces(path, branch, sources.filter((each) => each.states).map((each) => each.position));
+    setFound({ brief, policy, changes, marks, topics, entries, sources: new Map(sources.map((each) => [each.line, { ...each, at: each.states ? said.get(each.position)?.at : null }])), isOneOfMany: branches.length > 1 });
   };
   const retry = () => load().then(() => setProblem(""), (error) => setProblem(error.message));
   useEffect(() => {
@@ -77,6 +78,9 @@ export function Memory({ conversation, branch = "main", adds = null }) {
 
 function Brief({ talk, brief, policy, changes, excluded }) {
   const [corrected, setCorrected] = useState(null);
+  const [forgotten, setForgotten] = useState("");
+  const gone = useRef(null);
+  useEffect(() => { if (forgotten) gone.current.scrollIntoView({ block: "nearest" }); }, [forgotten]);
   if (!brief.kept) return html`<p class="card-note">${t("noBrief")} <${UsePolicy} conversation=${talk.conversation} policy="Memory()" /></p>`;
   const fields = brief.fields.map(({ name }) => name);
   const others = brief.lines.map((line) => line.field).filter((name) => !fields.includes(name));
@@ -100,20 +104,22 @@ function Brief({ talk, brief, policy, changes, excluded }) {
     ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${nameField(name)}>
       <h2 class="field-name">${nameField(name)}</h2>
       <ul class="lines">${lines.map((line) => html`<${Line} key=${line.id} line=${line} change=${talk.change} path=${talk.path + "/brief"} query=${{ branch: talk.branch, everywhere: true }}
-        onEdit=${(before, after) => setCorrected({ before, after })}
+        said=${line.entry ? findSource(talk, line)?.at : null} onEdit=${(before, after) => setCorrected({ before, after })} onForget=${(text) => setForgotten(text)}
         source=${html`<${Source} talk=${talk} line=${line} origin=${origins.get(line.id)} />`}
         below=${belowOf(line)} />`)}</ul></section>`)}
     <${Add} fields=${brief.fields} first="facts" change=${talk.change} path=${talk.path + "/brief"} more=${{ branch: talk.branch }} fieldLabel=${t("lineField")} label=${t("lineText")} action=${t("addLine")} begun=${talk.adds} />
-    ${removed.length > 0 && html`<details class="fold"><summary>${t("removedLines", { count: removed.length })}</summary>
+    ${removed.length > 0 && html`<details class="fold" ref=${gone} open=${!!forgotten}><summary>${t("removedLines", { count: removed.length })}</summary>
       <ul class="lines">${removed.map((line) => html`<li key=${line.id}>
-        <del>${line.text}</del><small>${nameField(line.field)} · ${t("stated", { day: day(line.at) })} <${Source} talk=${talk} line=${line} />
+        <del>${line.text}</del><small>${nameField(line.field)} · ${sayWhen(line, findSource(talk, line)?.at)} <${Source} talk=${talk} line=${line} />
           <${PutBack} talk=${talk} line=${line} /></small>
-        <${OldMessages} talk=${talk} before=${line.text} after=${brief.lines.map((each) => each.text).join("\n")} excluded=${excluded} /></li>`)}</ul></details>`}
+        <${OldMessages} talk=${talk} before=${line.text} after=${brief.lines.map((each) => each.text).join("\n")} excluded=${excluded} opened=${line.text === forgotten} /></li>`)}</ul></details>`}
     ${brief.text && html`<details class="fold"><summary>${t("briefAsSent")}</summary><pre>${brief.text}</pre></details>`}`;
 }
 
+const findSource = (talk, line, origin) => talk.sources.get((line.entry ? line : origin)?.id);
+
 function Source({ talk, line, origin }) {
-  const source = talk.sources.get((line.entry ? line : origin)?.id);
+  const source = findSource(talk, line, origin);
   return html`${line.entry ? "" : `· ${t(origin ? "edited" : "byHand")} `}${source && html`· <a href=${linkTo(talk.conversation, source.entry, talk.branch, source.position)}
     aria-label=${t(source.states ? "sourceOf" : "notedInOf", { text: cut(line.text, 60) })}>${t(source.states ? "source" : "notedIn")}</a>`}`;
 }

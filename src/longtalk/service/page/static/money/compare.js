@@ -12,39 +12,50 @@ const policies = ["KeepAll()", "KeepLast(10)", "TokenBudget(8_000)", "Summarize(
 const most = { policies: 8, models: 3 }; // in one simulation
 
 // `priced` are the models of the conversation that have cost something, latest first; `paid` is what they cost.
-export function Compare({ conversation, path, branch, priced, paid }) {
-  const [state, setState] = useState({});
-  const [other, setOther] = useState("");
+// What was compared stays while another view is open, until the conversation has a new turn: `made` is their number.
+const kept = new Map();
+
+export function Compare({ conversation, path, branch, priced, paid, made }) {
+  const key = [conversation, branch, made].join();
+  const [state, setState] = useState(kept.get(key) || {});
+  const [other, setOther] = useState(kept.get(key)?.other || "");
   const [known, setKnown] = useState(null);
   const { models: served, providers } = useStore(app);
   const suggest = () => known || api.get("/known-models").then((found) => setKnown(found.models), () => {});
   const run = async (other) => {
+    if (state.busy) return;
     setState({ busy: true });
     try {
       const { policy, model } = await api.get(path + "/settings", { branch });
-      const own = [policy, readChoice(conversation).policy, ...readEarlier(conversation)].filter((each) => each && !policies.includes(each));
+      const chosen = readChoice(conversation);
+      const own = [policy, chosen.policy, ...readEarlier(conversation)].filter((each) => each && !policies.includes(each));
       const ask = (list, models) => api.post(path + "/simulate", { policies: [...new Set(list)].slice(0, most.policies), branch, models: [...new Set(models)].filter(Boolean).slice(0, most.models) });
       // A policy with parts from outside the library can't be simulated here, nor a model that the library does not know.
       const askWithOwn = (models) => (own.length ? ask([...policies, ...own], models).catch(() => ask(policies, models)) : ask(policies, models));
-      const { runs } = await askWithOwn([model, other, ...priced]).catch(() => askWithOwn([other, ...priced]));
-      setState({ runs, policy, model, isNamed: !!(other || priced.length) });
+      const { runs } = await askWithOwn([other, toLabel(chosen.model, served), model, ...priced]).catch(() => askWithOwn([other, ...priced]));
+      kept.set(key, { runs, policy, model, other, isNamed: !!(other || priced.length) });
+      setState(kept.get(key));
     } catch (error) {
       setState({ problem: error.message });
     }
   };
   const meant = (/Did you mean ['"]([^'"]+)['"]/.exec(state.problem) || [])[1];
-  const now = state.runs?.find((each) => each.model === state.model && each.policy === state.policy && !each.problem);
+  // What is chosen for the next message counts as in use.
+  const chosen = readChoice(conversation);
+  const own = { model: toLabel(chosen.model, served) || state.model, policy: chosen.policy || state.policy };
+  const isChosen = !!(chosen.model || chosen.policy);
+  const now = state.runs?.find((each) => each.model === own.model && each.policy === own.policy && !each.problem);
   // Where what is in use now is free of charge, amounts are compared with the model that was paid for before.
-  const reference = now?.cost > 0 ? now : state.runs?.find((each) => each.policy === state.policy && priced.includes(each.model) && each.cost > 0) ?? now;
+  const reference = now?.cost > 0 ? now : state.runs?.find((each) => each.policy === own.policy && priced.includes(each.model) && each.cost > 0) ?? now;
   const models = [...new Set((state.runs || []).map((each) => each.model))];
   return html`<section aria-label=${t("compare")}>
     <h2>${t("payLess")}</h2><p class="quiet">${t("compareHelp")}</p>
-    <p class="row start"><button class="primary" disabled=${!!state.busy} onClick=${() => run(other)}>${t("compare")}</button>
-      <input list="priced" aria-label=${t("alsoModel")} placeholder=${t("alsoModel")} value=${other} onFocus=${suggest} onInput=${(e) => setOther(e.target.value.trim())} /> <small role="status">${state.busy ? t("comparing") : ""}</small></p>
+    <form class="row start" onSubmit=${(event) => { event.preventDefault(); run(other); }}><button class="primary" disabled=${!!state.busy}>${t("compare")}</button>
+      <input list="priced" aria-label=${t("alsoModel")} placeholder=${t("alsoModel")} value=${other} onFocus=${suggest} onInput=${(e) => setOther(e.target.value.trim())} /> <small role="status">${state.busy ? t("comparing") : ""}</small></form>
     <${Known} served=${served} providers=${providers} known=${known} />
     <div aria-live="polite">${state.problem && html`<p class="problem">${state.problem} ${meant && html`<button onClick=${() => { setOther(meant); run(meant); }}>${t("compareWith", { model: meant })}</button>`}</p>`}
-    ${state.runs && html`<p class="quiet">${t("estimates")} ${now && paid > 0 && now.cost > 0 && t("sameRules", { now: dollars(now.cost), paid: dollars(paid) })}</p>`}
-    ${models.map((model) => html`<${Comparison} key=${model} conversation=${conversation} own=${state.policy} now=${now} reference=${reference} model=${model} isOwn=${model === state.model || !state.isNamed} runs=${state.runs.filter((each) => each.model === model)} />`)}</div></section>`;
+    ${state.runs && html`<p class="quiet">${t("estimates")} ${now && !isChosen && paid > 0 && now.cost > 0 && t("sameRules", { now: dollars(now.cost), paid: dollars(paid), difference: t(now.cost < paid ? "less" : "more", { percent: Math.abs(Math.round(100 * (now.cost / paid - 1))) }) })}</p>`}
+    ${models.map((model) => html`<${Comparison} key=${model} conversation=${conversation} own=${own.policy} now=${now} isChosen=${isChosen} reference=${reference} model=${model} isOwn=${model === own.model || !state.isNamed} runs=${state.runs.filter((each) => each.model === model)} />`)}</div></section>`;
 }
 
 // The models to choose from, with their prices. There are hundreds, so they are drawn once.
@@ -55,6 +66,9 @@ const Known = memo(function Known({ served, providers, known }) {
   for (const name of names) if (name.startsWith("openai-chat:") && names.has(name.replace("-chat", ""))) names.delete(name);
   return html`<datalist id="priced">${[...names].map((name) => html`<option key=${name} value=${name}>${prices.get(name)}</option>`)}</datalist>`;
 });
+
+// The label of a model of the service, which may be chosen by its name.
+const toLabel = (name, served) => served.find((each) => each.name === name)?.label || name;
 
 // The amounts of each turn, added up from turn to turn.
 function addUp(run, turns, pick) {
@@ -71,7 +85,7 @@ function findKeyless(model, { models, providers }) {
 }
 
 // `isOwn` is false where a choice changes the model too, and true for the examples that stand for a model without prices.
-function Comparison({ conversation, own, now, reference, model, isOwn, runs }) {
+function Comparison({ conversation, own, now, isChosen, reference, model, isOwn, runs }) {
   const listed = runs.filter((each) => each.policy !== "optimum");
   const whole = listed.filter((each) => !each.problem);
   if (!whole.length) return html`<p class="problem">${model}: ${runs[0].problem}</p>`;
@@ -101,10 +115,10 @@ function Comparison({ conversation, own, now, reference, model, isOwn, runs }) {
   const lines = whole.map((run) => ({ name: namePolicy(run.policy), values: addUp(run, turns, (call) => (priced ? call.cost : call.usage.input)) }));
   const label = t(priced ? "costSoFar" : "tokensSoFar");
   const names = listed.map((each) => each.policy);
-  const row = (each) => html`<li key=${each.policy} class=${each === best ? "best" : ""}><span title=${each.policy}>${namePolicy(each.policy)} ${isAmbiguous(each.policy, names) ? html`<code>${each.policy}</code> ` : ""}${isOwn && each === same ? html` <small class="chip">${t("yours")}</small>` : ""}${each === best && (isInUse(each) || each === base || save(each) > 0) ? html` <small class="chip">${t("recommended")}</small>` : ""}<small class="does">${describe(each.policy)}</small></span>
+  const row = (each) => html`<li key=${each.policy} class=${each === best ? "best" : ""}><span title=${each.policy}>${namePolicy(each.policy)} ${isAmbiguous(each.policy, names) ? html`<code>${each.policy}</code> ` : ""}${isOwn && each === same ? html` <small class="chip">${t(isChosen ? "chosenNext" : "yours")}</small>` : ""}${each === best && (isInUse(each) || each === base || save(each) > 0) ? html` <small class="chip">${t("recommended")}</small>` : ""}<small class="does">${describe(each.policy)}</small></span>
       ${each.problem ? html`<span class="problem">${each.problem}</span><span /><span />` : html`<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width=${(100 * value(each)) / highest} height="4" /></svg>
         <span>${priced ? dollars(each.cost) + " · " : ""}${t("tokenCount", { count: count(each.usage.input) })}<small class="does">${each === base ? "" : say(each)}</small></span>
-        ${isOwn && each === same ? html`<span />` : html`<button aria-label=${t(isOwn ? "usePolicyOf" : "useBothOf", { policy: namePolicy(each.policy), model })} onClick=${() => choosePolicy(conversation, each.policy, isOwn ? "" : model)}>${t("usePolicy")}</button>`}`}</li>`;
+        ${isOwn && each === same ? html`<span />` : html`<button aria-label=${t(isOwn ? "usePolicyOf" : "useBothOf", { policy: namePolicy(each.policy), model })} onClick=${() => choosePolicy(conversation, each.policy, isOwn ? undefined : model)}>${t("usePolicy")}</button>`}`}</li>`;
   const provider = findKeyless(model, useStore(app));
   return html`<h3>${model}</h3>${provider && html`<p>${t("needsKey", { model, provider })} <a href="#/settings">${t("storeKey")}</a></p>`}${!isOwn && same && base !== same ? html`<p>${t("sameWithModel", { name: namePolicy(own), model, difference: say(same) })}</p>` : ""}
     <p><strong>${sentence}</strong> ${isLossy ? t("cheaperButLossy", { name: namePolicy(cheapest.policy), difference: say(cheapest), loses: describe(cheapest.policy), ...words }) : ""}</p>

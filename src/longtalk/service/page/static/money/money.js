@@ -86,7 +86,7 @@ function One({ conversation, branch }) {
   const see = (index) => ({ href: `#/c/${encodeURIComponent(conversation)}/inspector`, title: t("seeTurn", { number: index + 1 }), onClick: () => sessionStorage.setItem("turn:" + conversation, list[index].turn) });
   return html`<h1>${t("moneyOne")}</h1>${branches.length > 1 && html`<p class="quiet">${t("ofBranch", { count: branches.length })}</p>`}
     ${!list.length ? html`<p class="card-note">${t("noTurns")}</p>` : html`<${Figures} list=${list} />
-      <${Compare} conversation=${conversation} path=${path} branch=${branch} paid=${sumKnown(list, (each) => each.cost)}
+      <${Compare} conversation=${conversation} path=${path} branch=${branch} made=${list.length} paid=${sumKnown(list, (each) => each.cost)}
         priced=${[...new Set(list.filter((each) => each.cost > 0).map((each) => each.model).reverse())]} />
       <${Usage} list=${list} name=${(each) => time(each.at)} first=${t("turn")} see=${see} />
       ${receipts.length > 0 && html`<${Receipts} receipts=${receipts} />`}`}`;

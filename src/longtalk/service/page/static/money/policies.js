@@ -9,7 +9,12 @@ const limitOf = (policy) => { const n = (policy.match(/\blimit=(\d[\d_]*)/) || [
 const numberOf = (policy) => { const n = (policy.match(/\((\d[\d_]*)/) || [])[1]?.replace(/_/g, ""); return n ? Number(n).toLocaleString() : ""; };
 
 // Return what a policy does, or nothing for one that is not known here.
-export const describe = (policy) => (known.includes(kindOf(policy)) ? t("does_" + kindOf(policy), { n: numberOf(policy) }) : "");
+export function describe(policy) {
+  const kind = kindOf(policy);
+  if (!known.includes(kind)) return "";
+  const limit = kind === "Memory" && limitOf(policy);
+  return (limit ? t("does_MemoryLimit", { n: limit }) : t("does_" + kind, { n: numberOf(policy) })) + (policy.includes("profile=") ? t("does_MemoryProfile") : "");
+}
 
 // Return a plain name for a policy, or its code for one that is not known here.
 export function namePolicy(policy) {
