@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,20 +20,71 @@ from tests.cli.helpers import LONGTALK, longtalk, store_at
 
 def complete(line: str, environment: dict[str, str]) -> list[str]:
     """Return what bash offers after this line, whose last word is not complete."""
-    words = line.split(" ")
-    quoted = " ".join(f"'{word}'" for word in words)
     script = (
         'eval "$(longtalk completion bash)"\n'
-        f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}\n"
-        f"_longtalk_completion longtalk '{words[-1]}' '{words[-2]}'\n"
+        f"COMP_LINE={shlex.quote(line)}; COMP_POINT=${{#COMP_LINE}}\n"
+        "_longtalk_completion longtalk\n"
         'printf "%s\\n" "${COMPREPLY[@]}"\n'
     )
     path = f"{Path(LONGTALK[0]).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-c", script], env={**environment, "PATH": path}, capture_output=True, text=True, timeout=120
     )
-    assert done.stderr in ("", "bash: line 1: compopt: not currently executing completion function\n"), done.stderr
-    return done.stdout.split()
+    assert not done.stderr or "compopt: not currently executing completion function" in done.stderr, done.stderr
+    return [each for each in done.stdout.split("\n") if each]
+
+
+@pytest.fixture
+def known(tmp_path: Path, environment: dict[str, str]) -> dict[str, str]:
+    """Return an environment with a store that has conversations with unusual names."""
+    store = store_at(tmp_path / "talks.db")
+    for name in ("my trip, and more", "it's", "a:b"):
+        Conversation(name, model=Scripted(says("Hi.")), store=store).send("Hello!")
+    Conversation("my trip, and more", model=Scripted(says("Hi.")), store=store).fork(name="by sea")
+    store.close()
+    return {**environment, "LONGTALK_STORE": str(tmp_path / "talks.db")}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("longtalk show my", r"my\ trip\,\ and\ more"),
+        (r"longtalk show my\ tr", r"my\ trip\,\ and\ more"),
+        ('longtalk show "my tr', "my trip, and more"),
+        ("longtalk show it", r"it\'s"),
+        (r"longtalk show my\ trip\,\ and\ more -b by", r"by\ sea"),
+        ("longtalk show a:", "b"),
+        ("longtalk show 'a:", "a:b"),
+        ("longtalk ask -m anthropic:claude-sonnet-4-6", "claude-sonnet-4-6"),
+        ("longtalk models default claude-sonnet-4-6", "claude-sonnet-4-6"),
+        ("longtalk models def", "default"),
+    ],
+)
+def test_bash_gets_values_quoted_as_the_line_is(line: str, found: str, known: dict[str, str]) -> None:
+    assert complete(line, known) == [found.replace(r"\,", ",")]
+
+
+def test_entries_are_completed_with_their_texts(known: dict[str, str]) -> None:
+    asked = {"_LONGTALK_COMPLETE": "zsh_complete", "COMP_WORDS": "longtalk rewind a:b ", "COMP_CWORD": "3"}
+    done = subprocess.run(LONGTALK, env={**known, **asked}, capture_output=True, text=True, timeout=120)
+    kind, last, text, *first = done.stdout.splitlines()
+    assert (kind, last[-2:], text, first[2]) == ("plain", "-1", "assistant: Hi.", "user: Hello!")
+    assert complete(f"longtalk edit a:b {last}", known) == [last]
+    assert complete(f"longtalk edit a:b {last} {last}", known) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("longtalk ask -m local -o temper", ["temperature"]),
+        ("longtalk -m openai:m -o max_out", ["max_output_tokens"]),
+        ("longtalk chat -o stop_s", []),
+        ("longtalk chat -m anthropic:m -o stop_s", ["stop_sequences"]),
+        ("longtalk ask -m local -o temperature t", []),
+    ],
+)
+def test_bash_completes_the_options_of_the_model(line: str, found: list[str], environment: dict[str, str]) -> None:
+    assert complete(line, environment) == found
 
 
 def test_bash_completes_commands_ids_and_branches(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -93,7 +145,7 @@ def test_names_of_other_tools_and_mistyped_ones_lead_to_the_command(typed: str, 
         ("longtalk config unset fr", ["french"]),
         ("longtalk ask -m fren", ["french"]),
         ("longtalk -m claude-sonnet-4-6", ["claude-sonnet-4-6"]),
-        ("longtalk -m anthropic:claude-sonnet-4-6", ["anthropic:claude-sonnet-4-6"]),
+        ("longtalk -m anthropic:claude-sonnet-4-6", ["claude-sonnet-4-6"]),
         ("longtalk --schem", ["--schema"]),
     ],
 )

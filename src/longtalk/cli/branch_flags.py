@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from longtalk.cli.command_flags import commands as commands
-from longtalk.cli.completion import complete_ids
+from longtalk.cli.completion import complete_entries, complete_ids
 from longtalk.cli.shared_options import AS_JSON, BRANCH, store_options, table_options
 
 _ID = click.argument("id", shell_complete=complete_ids)
@@ -53,7 +53,7 @@ def branches(**options: Any) -> None:
 
 @commands.command()
 @_ID
-@click.argument("at", required=False, metavar="[ENTRY]")
+@click.argument("at", required=False, metavar="[ENTRY]", shell_complete=complete_entries)
 @click.option("--name", metavar="NAME", help="The name of the new branch. Default: chosen for you.")
 @BRANCH
 @AS_JSON
@@ -75,7 +75,7 @@ def fork(**options: Any) -> None:
 
 @commands.command()
 @_ID
-@click.argument("to", metavar="ENTRY")
+@click.argument("to", metavar="ENTRY", shell_complete=complete_entries)
 @BRANCH
 @AS_JSON
 @store_options

@@ -13,7 +13,14 @@ import click
 
 from longtalk import __version__
 from longtalk.cli.command_group import Commands
-from longtalk.cli.completion import complete_files, complete_ids, complete_ids_and_files, complete_models
+from longtalk.cli.completion import (
+    complete_entries,
+    complete_files,
+    complete_ids,
+    complete_ids_and_files,
+    complete_models,
+    complete_models_words,
+)
 from longtalk.cli.shared_options import (
     AS_JSON,
     BRANCH,
@@ -252,7 +259,7 @@ def delete(**options: Any) -> None:
 
 @commands.command()
 @click.argument("id", shell_complete=complete_ids)
-@click.argument("entry")
+@click.argument("entry", shell_complete=complete_entries)
 @YES
 @AS_JSON
 @store_options
@@ -304,7 +311,7 @@ def tokens(files: tuple[str, ...], model: str, exact: bool, as_json: bool) -> No
 
 
 @commands.command()
-@click.argument("words", nargs=-1, metavar="[QUERY]")
+@click.argument("words", nargs=-1, metavar="[QUERY]", shell_complete=complete_models_words)
 @click.option("--provider", metavar="NAME", help="List the models of this provider only.")
 @table_options
 def models(words: tuple[str, ...], **options: Any) -> None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, split_arg_string
 
+from longtalk.cli import shells as shells
+
+if TYPE_CHECKING:
+    from longtalk._sync.archive.archive import Archive
+    from longtalk.archive.history import HistoryEntry
+
+T = TypeVar("T")
+_MOST_TEXT = 60
 _MOST = 200
 """How many conversations, most recently changed first, are looked through."""
 
@@ -18,12 +27,54 @@ def complete_ids(context: click.Context, _: click.Parameter, incomplete: str) ->
 
 def complete_branches(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return the branches of the conversation that was named, as far as they begin with the text typed so far."""
-    import os
-
     # While the value of an option is missing, click has parsed no argument; the shell passes the words, too.
-    words = os.environ.get("COMP_WORDS", "").split()
-    found = [each for each in _list_conversations(context) if each.id in (context.params.get("id"), *words)]
+    named = (context.params.get("id"), *_read_words())
+    found = [each for each in _list_conversations(context) if each.id in named]
     return [name for each in found for name in each.branches if name.startswith(incomplete)]
+
+
+def complete_entries(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the entries of the conversation that was named, the last one first, each with its text."""
+    from longtalk.archive.tree import find_last_branch
+    from longtalk.cli.output import escape_line, shorten
+
+    id = context.params.get("id")  # noqa: A001
+    # Only the first word of a text can be an entry.
+    if not id or context.params.get("words"):
+        return []
+
+    def read(archive: Archive) -> list[HistoryEntry]:
+        branch = context.params.get("branch") or find_last_branch(archive.store.branches(archive.owner, id))
+        return archive.history(id, branch=branch)
+
+    return [
+        CompletionItem(each.id, help=shorten(f"{each.role}: {escape_line(each.text)}", _MOST_TEXT))
+        for each in reversed(_read_store(context, read))
+        if each.id.startswith(incomplete)
+    ]
+
+
+def complete_options(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the options that the chosen model is known to have and that begin with the text typed so far."""
+    from contextlib import suppress
+    from itertools import pairwise
+
+    from longtalk.cli.holding import find_model_settings
+    from longtalk.cli.options import list_options
+    from longtalk.errors import LongtalkError
+    from longtalk.service.settings import load_settings
+
+    words = _read_words()
+    before = words[:-1] if incomplete and words[-1:] == [incomplete] else words
+    if before[-1:] not in (["-o"], ["--option"]):
+        # The second word is the value.
+        return []
+    with suppress(LongtalkError, OSError):
+        settings = load_settings()
+        names = [name for flag, name in pairwise(before) if flag in ("-m", "--model")]
+        model = find_model_settings(settings, names[-1] if names else settings.default_model).model
+        return [each for each in list_options(model) if each.startswith(incomplete)]
+    return []
 
 
 def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -53,6 +104,13 @@ def complete_models(context: click.Context, parameter: click.Parameter, incomple
         *(each.label for each in known),
     )
     return list(dict.fromkeys(each for each in names if each.startswith(incomplete)))[:_MOST]
+
+
+def complete_models_words(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the models for `longtalk models`, whose first word may also be that of a task."""
+    words = context.params.get("words") or ()
+    tasks = [each for each in ("default", "list") if each.startswith(incomplete)] if not words else []
+    return [] if words[1:] else [*tasks, *complete_models(context, parameter, incomplete)]
 
 
 def complete_aliases(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -111,8 +169,20 @@ def print_script(commands: click.Command, shell: str) -> None:
         print_text(ShellComplete.source(found(commands, {}, "longtalk", "_LONGTALK_COMPLETE")))
 
 
+def _read_words() -> list[str]:
+    """Return the words on the line of the shell, up to the cursor."""
+    import os
+
+    return split_arg_string(os.environ.get("COMP_WORDS", ""))
+
+
 def _list_conversations(context: click.Context) -> list[Any]:
-    """Return the most recently changed conversations; none if there is no store. A shell can't show an error."""
+    """Return the most recently changed conversations."""
+    return _read_store(context, lambda archive: archive.conversations(limit=_MOST))
+
+
+def _read_store(context: click.Context, read: Callable[[Archive], list[T]]) -> list[T]:
+    """Return what is read from the store; nothing if there is no store. A shell can't show an error."""
     import os
     from contextlib import suppress
 
@@ -125,7 +195,7 @@ def _list_conversations(context: click.Context) -> list[Any]:
     with suppress(LongtalkError, OSError):
         store = open_store(path)
         try:
-            return Archive(store, owner=owner).conversations(limit=_MOST)
+            return read(Archive(store, owner=owner))
         finally:
             store.close()
     return []

@@ -10,6 +10,7 @@ from typing import Any
 from longtalk.cli.output import escape_line, print_note
 from longtalk.errors import InputError
 from longtalk.providers.base import Provider
+from longtalk.providers.registry import PROVIDERS
 from longtalk.wires import AGENTS
 
 _NUMBERS = (
@@ -98,9 +99,8 @@ def check_options(given: Mapping[str, Any], provider: Provider) -> None:
 
 def check_names(given: Mapping[str, Any], provider: str, wire: str) -> None:
     """Check options as `check_options` does, for the provider and the wire with these names."""
-    known = _KNOWN.get("local" if provider == "local" else wire)
-    if known is None or wire in AGENTS:
-        # An agent refuses what it does not know.
+    known = _find_known(provider, wire)
+    if not known:
         return
     for name, value in given.items():
         if name in known:
@@ -118,6 +118,17 @@ def check_names(given: Mapping[str, Any], provider: str, wire: str) -> None:
             if hint
             else f"(The option {shown} is not known for {provider}. It is sent as it is.)"
         )
+
+
+def list_options(model: str) -> Sequence[str]:
+    """Return the options that a model, written as `provider:model`, is known to have."""
+    provider = model.partition(":")[0]
+    return _find_known(provider, PROVIDERS[provider].wire) if provider in PROVIDERS else ()
+
+
+def _find_known(provider: str, wire: str) -> Sequence[str]:
+    # An agent refuses what it does not know.
+    return () if wire in AGENTS else _KNOWN.get("local" if provider == "local" else wire, ())
 
 
 def _find_near(name: str, known: Iterable[str]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from longtalk.cli.completion import complete_branches, complete_files
+from longtalk.cli.completion import complete_branches, complete_files, complete_options
 
 HEADER_WANTED = "longtalk.header"
 """Where the context of a command says that the header is printed in a pipe, too."""
@@ -36,6 +36,7 @@ OPTION = click.option(
     nargs=2,
     multiple=True,
     metavar="NAME VALUE",
+    shell_complete=complete_options,
     help="An option for the provider, such as: -o temperature 0. What is not given stays as before; an empty VALUE "
     "takes an option back.",
 )

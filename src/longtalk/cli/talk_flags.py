@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from longtalk.cli.command_flags import commands as commands
-from longtalk.cli.completion import complete_files, complete_ids, complete_models
+from longtalk.cli.completion import complete_entries, complete_files, complete_ids, complete_models
 from longtalk.cli.shared_options import AS_JSON, BRANCH, OPTION, parse_policies, store_options
 
 _MODEL = click.option(
@@ -158,7 +158,7 @@ def chat(new: bool, goes_on: bool, policy: str | None, **options: Any) -> None:
 
 @commands.command()
 @click.argument("id", shell_complete=complete_ids)
-@click.argument("words", nargs=-1, metavar="[ENTRY] [TEXT…]")
+@click.argument("words", nargs=-1, metavar="[ENTRY] [TEXT…]", shell_complete=complete_entries)
 @BRANCH
 @_MODEL
 @_SYSTEM
