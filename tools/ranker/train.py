@@ -1,8 +1,9 @@
-"""Learn the weights of the ranker from generated conversations, and write them to `ranker.json`.
+"""Learn the weights of the ranker from generated conversations, and write them to two files.
 
-`python -m tools.ranker.train` takes some minutes. It writes conversations with a seed, ranks their questions by the
-hand-set weights, computes the features of the best parts, and fits logistic regressions. A quarter of the
-conversations is held out: chances are calibrated on them, and they show what is gained. Only NumPy is needed.
+`ranker.json` is for recall by words, and `ranker_by_meaning.json` for recall by meaning, which has more features and
+needs the extra `[recall]`. `python -m tools.ranker.train` takes minutes. It writes conversations with a seed, ranks
+their questions by the hand-set weights, computes the features of the best parts, and fits logistic regressions. A
+quarter of the conversations is held out: chances are calibrated on them, and they show what is gained.
 
 What is not fitted is selected on the held-out conversations too: how much the weights are penalized, and how much
 length counts. The penalty spares the hand-set score, so the higher it is, the closer the model is to the hand-set
@@ -20,6 +21,7 @@ import msgspec
 import numpy as np
 
 from longtalk.memory.recall.columns import Array
+from longtalk.memory.recall.embeddings import Vectors
 from longtalk.memory.recall.features import compute_features
 from longtalk.memory.recall.index import RecallIndex
 from longtalk.memory.recall.ranking import Ranking
@@ -31,7 +33,7 @@ HELD_OUT = 4  # one conversation in so many
 BUDGETS = (300, 1_000, 2_000, 4_000)
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 BREVITIES = (0.0, 0.25, 0.5)
-RESULT = Path(__file__).parents[2] / "src/longtalk/memory/recall/ranker.json"
+RESULTS = Path(__file__).parents[2] / "src/longtalk/memory/recall"
 _MIN_PARTS = 6
 _CLIP = 4  # standard deviations
 _FITTED = 80  # best parts of each question that weights are fitted to
@@ -51,12 +53,12 @@ class Example(msgspec.Struct):
     evidence: int
 
 
-def list_examples(talks: Sequence[Talk]) -> tuple[list[str], list[list[Example]]]:
+def list_examples(talks: Sequence[Talk], *, meaning: bool = False) -> tuple[list[str], list[list[Example]]]:
     """Return the names of the features, and the examples of each conversation."""
     names: list[str] = []
     found = []
     for talk in talks:
-        index = RecallIndex(talk.units)
+        index = RecallIndex(talk.units, meaning=meaning)
         found.append(
             [
                 example
@@ -199,12 +201,9 @@ def measure(examples: Sequence[Example], score: Callable[[Example], Array]) -> l
     return [round(100 * float(each) / len(examples), 1) for each in found]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Train the ranker, print what is gained on held-out conversations, and write the weights."""
-    parser = argparse.ArgumentParser(description="Learn the weights of the ranker.")
-    parser.add_argument("--output", type=Path, default=RESULT, help="the file to write")
-    path = parser.parse_args(arguments).output
-    names, found = list_examples(generate_talks(SEED, DIALOGUES, CHATS))
+def learn(talks: Sequence[Talk], *, meaning: bool) -> Model:
+    """Return the weights for recall by words or by meaning, and print what is gained on held-out conversations."""
+    names, found = list_examples(talks, meaning=meaning)
     training = [each for i, examples in enumerate(found) if i % HELD_OUT for each in examples]
     tested = [examples for examples in found[::HELD_OUT] if examples]
     held_out = [each for examples in tested for each in examples]
@@ -212,11 +211,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = select(tested, list(models.values()), names)
     penalty = next(penalty for penalty, each in models.items() if each.features == chosen.features)
     model = calibrate(chosen, held_out, names)
-    print(f"{len(training)} questions, {len(held_out)} held out. Selected: penalty {penalty:g}, ", end="")
-    print(f"brevity {model.brevity:g}. Recall in percent at {BUDGETS}:")
+    print(f"By {'meaning' if meaning else 'words'}: {len(training)} questions, {len(held_out)} held out. ", end="")
+    print(f"Selected: penalty {penalty:g}, brevity {model.brevity:g}. Recall in percent at {BUDGETS}:")
     print("hand-set", measure(held_out, lambda each: each.scores))
-    print("learned ", measure(held_out, make_score(model, names)))
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
+    print("learned ", measure(held_out, make_score(model, names)), flush=True)
+    return msgspec.structs.replace(model, vectors=Vectors().model if meaning else "")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train the ranker, print what is gained on held-out conversations, and write the weights."""
+    parser = argparse.ArgumentParser(description="Learn the weights of the ranker.")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="the folder to write to")
+    folder = parser.parse_args(arguments).output
+    talks = generate_talks(SEED, DIALOGUES, CHATS)
+    for name, meaning in (("ranker.json", False), ("ranker_by_meaning.json", True)):
+        model = learn(talks, meaning=meaning)
+        (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
 
 
 if __name__ == "__main__":

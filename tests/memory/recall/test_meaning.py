@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from longtalk.memory.recall.embeddings import load_model
 from longtalk.memory.recall.index import RecallIndex, Unit
-from longtalk.memory.recall.meaning import compute_similarities, find_related_terms
+from longtalk.memory.recall.meaning import Meaning, compare
 from longtalk.memory.terms import extract_terms_with_words
 from tests.support.properties import examples
 
@@ -31,20 +31,27 @@ def test_similarities_are_those_of_mean_vectors_of_the_words(
     texts: list[list[str]], kept: int, query: list[str]
 ) -> None:
     index = RecallIndex((Unit(i, "user", " ".join(words)) for i, words in enumerate(texts)), meaning=True)
-    assert index.vectors is not None
-    compute_similarities(index, index.vectors, "violin")
+    compare(index, ["violin"])
     index.truncate(kept)
     index.add(Unit(9, "user", " ".join(query)))
     said = [" ".join(words) for words in [*texts[:kept], query]]
     expected = [embed(" ".join(word for _, word in extract_terms_with_words(text))) @ embed("fiddle") for text in said]
-    np.testing.assert_allclose(compute_similarities(index, index.vectors, "fiddle"), expected, atol=2e-4)
+    if (meaning := compare(index, ["fiddle"])) is not None:
+        np.testing.assert_allclose(meaning.similarities, expected, atol=2e-4)
+    else:
+        assert not any(expected)
+
+
+def compare_with(index: RecallIndex, word: str) -> Meaning:
+    assert index.vectors is not None
+    return Meaning(index, index.vectors, [word])
 
 
 def test_related_terms_have_the_similarity_of_their_first_words() -> None:
     index = RecallIndex([Unit(0, "user", "violins violin river"), Unit(1, "user", "fiddle")], meaning=True)
-    [found] = find_related_terms(index, ["fiddle"], -1)
+    [found] = compare_with(index, "fiddle").find_related_terms(-1)
     for term, similarity in found:
         word = index.words.terms[index.word_terms.values.tolist().index(term)]
         np.testing.assert_allclose(similarity, embed(word) @ embed("fiddle"), atol=2e-4)
     assert len(found) == 3
-    assert find_related_terms(index, ["fiddle"], 0.9) == [[found[0]]]
+    assert compare_with(index, "fiddle").find_related_terms(0.9) == [[found[0]]]

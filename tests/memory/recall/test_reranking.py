@@ -17,8 +17,8 @@ TALK = (
 )
 
 
-def index_talk() -> RecallIndex:
-    return RecallIndex([Unit(i, "user", text) for i, text in enumerate(TALK)])
+def index_talk(*, meaning: bool = False) -> RecallIndex:
+    return RecallIndex([Unit(i, "user", text) for i, text in enumerate(TALK)], meaning=meaning)
 
 
 def test_the_chance_of_a_hit_grows_with_the_words_that_it_shares_with_the_query():
@@ -34,11 +34,15 @@ def test_hits_are_ordered_by_their_chances_relative_to_their_lengths():
     assert len(hits) > 2
 
 
-def test_each_weight_belongs_to_a_feature_and_each_feature_has_a_weight():
-    ranking = Ranking(index_talk(), "my sister's violin", 0)
+@pytest.mark.parametrize("meaning", [False, True])
+def test_each_weight_belongs_to_a_feature_and_each_feature_has_a_weight(meaning: bool):
+    index = index_talk(meaning=meaning)
+    ranking = Ranking(index, "my sister's violin", 0)
     parts, scores = ranking.compute_final_scores()
     features = compute_features(ranking, parts, scores)
-    assert list(reranking.load_model().features) == list(features)
+    model = reranking.load_model(by_meaning=meaning)
+    assert list(model.features) == list(features)
+    assert model.vectors == (index.vectors.model if index.vectors else "")
     assert all(np.isfinite(values).all() for values in features.values())
 
 
@@ -66,3 +70,13 @@ def test_excluded_messages_do_not_count_among_the_best_parts(monkeypatch):
     query = "my sister's violin in the orchestra"
     first = rank(index_talk(), query).hits[0].position
     assert rank(index_talk(), query, exclude={first}).hits[0].chance > 0
+
+
+def test_weights_that_were_learned_with_other_vectors_are_not_used(monkeypatch):
+    index = index_talk(meaning=True)
+    assert all(hit.chance > 0 for hit in rank(index, "my sister's fiddle").hits)
+    other = index.vectors._model._replace(name="others")
+    monkeypatch.setattr(index.vectors, "_model", other)
+    hits = rank(index, "my sister's fiddle").hits
+    assert hits
+    assert {hit.chance for hit in hits} == {0.0}

@@ -26,6 +26,7 @@ __all__ = ["Vectors", "load_model", "measure_lengths", "sum_groups"]
 _WORDLLAMA = "l2_supercat_256"
 _UNKNOWN = "[UNK]"
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_MAX_SINGLE = 100  # texts that are split one by one, without starting threads for them
 _MAX_CHARS = 4_000  # of a query; the rest is ignored
 
 
@@ -127,7 +128,12 @@ class Vectors:
     def _split(self, texts: list[str]) -> tuple[Array, Array]:
         """Return the pieces of texts, one text after the other, and the number of pieces of each."""
         cleaned = [_SURROGATE.sub("\ufffd", text) for text in texts]
-        pieces = [each.ids for each in self._model.tokenizer.encode_batch_fast(cleaned, add_special_tokens=False)]
+        tokenizer = self._model.tokenizer
+        if len(cleaned) <= _MAX_SINGLE:
+            found = [tokenizer.encode(text, add_special_tokens=False) for text in cleaned]
+        else:
+            found = tokenizer.encode_batch_fast(cleaned, add_special_tokens=False)
+        pieces = [each.ids for each in found]
         return np.fromiter(chain.from_iterable(pieces), np.int32), np.array([len(each) for each in pieces], np.int32)
 
     def _add_up_pieces(self, pieces: Array, sizes: Array) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from longtalk.memory.recall.columns import Array
+from longtalk.memory.recall.meaning_features import compute_meaning_features, pick_neighbours
 from longtalk.memory.recall.parts import STANDING, TIMED
 from longtalk.memory.recall.ranking import Ranking
 
@@ -36,13 +37,7 @@ def compute_features(ranking: Ranking, parts: Array, scores: Array) -> dict[str,
     total_by_unit = ranking.find_best_by_unit(matching, words.own[matching] + words.borrowed[owners]) / weight
 
     def shift(values: Array, *offsets: int) -> Array:
-        """Return the highest of the values of the neighbours at these offsets, in the same session."""
-        places = np.stack([units + offset for offset in offsets])
-        inside = (places >= 0) & (places < len(index))
-        places = places.clip(0, len(index) - 1)
-        together = inside & (sessions[places] == sessions[units])
-        found: Array = np.where(together, values[places], 0.0).max(axis=0)
-        return found
+        return pick_neighbours(index, units, values, *offsets)
 
     def repeat(value: float) -> Array:
         return np.full(count, float(value))
@@ -53,6 +48,7 @@ def compute_features(ranking: Ranking, parts: Array, scores: Array) -> dict[str,
     sizes = index.part_stops.values[parts] - index.part_starts.values[parts]
     first = np.searchsorted(sessions, sessions[units])
     after = np.searchsorted(sessions, sessions[units], "right")
+    by_meaning = compute_meaning_features(ranking, ranking.meaning, parts) if ranking.meaning else {}
     return {
         "score": np.log(np.maximum(scores / (float(scores.max(initial=0.0)) or 1.0), _LEAST)),
         "rank": np.log1p(np.arange(count)),
@@ -67,7 +63,7 @@ def compute_features(ranking: Ranking, parts: Array, scores: Array) -> dict[str,
         "session": ranking.sessions[units] / weight,
         "day": ranking.days[units] > 0,
         "covered": ranking.covered[parts] / weight,
-        "terms": ranking.term_counts[parts] / max(1, ranking.query_terms),
+        "terms": ranking.term_counts[parts] / max(1, len(ranking.term_weights)),
         "rarest": ranking.rarest[parts] / (float(ranking.rarest.max(initial=0.0)) or 1.0),
         "previous": shift(total_by_unit, -1),
         "next": shift(total_by_unit, 1),
@@ -86,11 +82,12 @@ def compute_features(ranking: Ranking, parts: Array, scores: Array) -> dict[str,
         "from_start": np.log1p(units - first),
         "to_end": np.log1p(after - 1 - units),
         "query_best": repeat(best),
-        "query_terms": repeat(np.log1p(ranking.query_terms)),
-        "query_rarity": repeat(weight / max(1, ranking.query_terms)),
+        "query_terms": repeat(np.log1p(len(ranking.term_weights))),
+        "query_rarity": repeat(weight / max(1, len(ranking.term_weights))),
         "query_when": repeat(ranking.query.asks_when),
         "query_day": repeat(bool(ranking.query.days)),
         "query_question": repeat(ranking.query.is_question),
         "units": repeat(np.log1p(len(index))),
         "chat": repeat(ranking.has_assistant),
+        **by_meaning,
     }

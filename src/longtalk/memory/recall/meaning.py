@@ -1,4 +1,4 @@
-"""Nearness in meaning: the terms related to those of a query, and the parts near to it.
+"""Nearness in meaning: the words related to those of a query, and the parts near to it.
 
 The vector of a part is the sum of the vectors of its words. So its product with the vector of a query is the sum of the
 products of its words with it: no vectors are held, only the pieces of the distinct words, and for each part the length
@@ -13,7 +13,7 @@ from longtalk.memory.recall.columns import Array, find_groups
 from longtalk.memory.recall.embeddings import Vectors, measure_lengths, sum_groups
 from longtalk.memory.recall.index import UNKNOWN, RecallIndex
 
-__all__ = ["complete_norms", "compute_similarities", "find_nearness", "find_related_terms"]
+__all__ = ["Meaning", "compare", "complete_norms"]
 
 _MAX_RELATED = 12  # terms for each word
 _PARTS_AT_ONCE = 1_000  # whose vectors are added up at the same time
@@ -35,45 +35,50 @@ def complete_norms(index: RecallIndex) -> None:
         index.norms.values[parts] = measure_lengths(sum_groups(index.vectors.add_up(distinct)[numbers], counts))
 
 
-def find_related_terms(index: RecallIndex, words: list[str], least: float) -> list[list[tuple[int, float]]]:
-    """Return, for each of these words, the numbers and similarities of the terms closest in meaning, best first.
+class Meaning:
+    """How near the words and the parts of an index are to the words of a query, by the vectors of the index."""
 
-    At most `_MAX_RELATED` are returned for each, and only those with a similarity of at least `least` (0 to 1). A term
-    has the meaning of the first word that it was made from. If the index has no vectors, there are none.
-    """
-    if index.vectors is None or not words or not len(index.word_terms):
-        return [[] for _ in words]
-    # Terms are numbered by their first words.
-    _, firsts = find_groups(np.maximum.accumulate(index.word_terms.values))
-    lengths = index.vectors.lengths[firsts].clip(min=1e-9)
-    products = index.vectors.multiply(index.vectors.embed(words))[firsts].T
-    ranked = [pick_highest(each, _MAX_RELATED) for each in (products / lengths).round(_DECIMALS)]
-    return [[(term, similarity) for term, similarity in best if similarity >= least] for best in ranked]
+    def __init__(self, index: RecallIndex, vectors: Vectors, words: list[str]) -> None:
+        complete_norms(index)
+        self._index = index
+        # All products are computed at once: those with each word of the query, and with the query as a whole.
+        products = vectors.multiply(vectors.embed([*words, " ".join(words)]))
+        lengths = vectors.lengths.clip(min=1e-9)
+        self.by_word: Array = (products[:, :-1] / lengths[:, None]).round(_DECIMALS)
+        """The similarity of each word of the index to each word of the query, from -1 to 1: a row for each word."""
+        sums = sum_groups(np.take(products[:, -1], index.part_words.values), index.postings.get_sizes())
+        self.similarities: Array = (sums / index.norms.values.clip(min=1e-9)).round(_DECIMALS)
+        """The similarity of each part to the query, from -1 to 1."""
 
+    def find_related_terms(self, least: float) -> list[list[tuple[int, float]]]:
+        """Return, for each word of the query, the numbers and similarities of the terms closest in meaning, best first.
 
-def compute_similarities(index: RecallIndex, vectors: Vectors, text: str) -> Array:
-    """Return the similarity of each part of an index to a text, from -1 to 1. `vectors` are those of the index."""
-    complete_norms(index)
-    products = vectors.multiply(vectors.embed([text]))[:, 0]
-    sums = sum_groups(np.take(products, index.part_words.values), index.postings.get_sizes())
-    similarities: Array = (sums / index.norms.values.clip(min=1e-9)).round(_DECIMALS)
-    return similarities
+        At most `_MAX_RELATED` are returned for each, and only those with a similarity of at least `least` (0 to 1). A
+        term has the meaning of the first word that it was made from.
+        """
+        # Terms are numbered by their first words.
+        _, firsts = find_groups(np.maximum.accumulate(self._index.word_terms.values))
+        ranked = [pick_highest(each, _MAX_RELATED) for each in self.by_word[firsts].T]
+        return [[(term, similarity) for term, similarity in best if similarity >= least] for best in ranked]
 
+    def find_nearness(self, most: int) -> Array:
+        """Return the nearness of each part to the query, from 0 (the average) to 1 (the nearest part).
 
-def find_nearness(index: RecallIndex, text: str, most: int) -> Array:
-    """Return the nearness of each part to a text, from 0 (the average) to 1 (the nearest part).
-
-    All but the `most` nearest parts get 0, as do those below average. If the index has no vectors, all get 0.
-    """
-    near: Array = np.zeros(len(index.part_units))
-    if index.vectors is None or not text or not len(index.word_terms):
+        All but the `most` nearest parts get 0, as do those below average.
+        """
+        near: Array = np.zeros(len(self.similarities))
+        mean, nearest = float(self.similarities.mean()), float(self.similarities.max())
+        for part, similarity in pick_highest(self.similarities, most):
+            if similarity > mean:
+                near[part] = (similarity - mean) / (nearest - mean)
         return near
-    similarities = compute_similarities(index, index.vectors, text)
-    mean, nearest = float(similarities.mean()), float(similarities.max())
-    for part, similarity in pick_highest(similarities, most):
-        if similarity > mean:
-            near[part] = (similarity - mean) / (nearest - mean)
-    return near
+
+
+def compare(index: RecallIndex, words: list[str]) -> Meaning | None:
+    """Return how near an index is to the words of a query; None if it has no vectors, or one of both has no words."""
+    if index.vectors is None or not words or not len(index.word_terms):
+        return None
+    return Meaning(index, index.vectors, words)
 
 
 def pick_highest(values: Array, most: int) -> list[tuple[int, float]]:

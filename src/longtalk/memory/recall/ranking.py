@@ -17,7 +17,7 @@ import numpy as np
 from longtalk.memory.recall.columns import Array, are_in, find_groups, find_highest
 from longtalk.memory.recall.gain import Evidence, estimate_need
 from longtalk.memory.recall.index import RecallIndex
-from longtalk.memory.recall.meaning import find_nearness, find_related_terms
+from longtalk.memory.recall.meaning import compare
 from longtalk.memory.recall.parts import STANDING, TIMED
 from longtalk.memory.recall.query import EPOCH, get_year, parse_query
 from longtalk.memory.terms import split_words, stem
@@ -75,11 +75,11 @@ class Ranking:
         """For each part, the weight of the query's terms that it contains, their number, and the highest weight."""
         self.has_assistant = bool(self._is_assistant.any())
         self.named, query_terms = self._split_names()
-        self.query_terms = len(query_terms)
         numbers = [index.vocabulary.numbers.get(term, -1) for term in query_terms]
         words = [self.query.words[term] for term in query_terms]
-        self._score_terms(query_terms, numbers, find_related_terms(index, words, self.weights.min_similarity))
-        self.query_words = " ".join(words)
+        self.meaning = compare(index, words)
+        related = self.meaning.find_related_terms(self.weights.min_similarity) if self.meaning else [[] for _ in words]
+        self._score_terms(query_terms, numbers, related)
         self.first_scores = self.score_parts()
         self._refine_best()
         self._score_surroundings()
@@ -153,7 +153,10 @@ class Ranking:
                 self.rarest[matching] = np.maximum(self.rarest[matching], rarity)
         self.known_weight = sum(rarities[number] for number in numbers if number >= 0)
         # A term that is not in the index gets the highest weight.
-        self.query_weight = self.known_weight + numbers.count(-1) * math.log(2 + 2 * self.index.parts)
+        highest = math.log(2 + 2 * self.index.parts)
+        self.term_weights = [rarities[number] if number >= 0 else highest for number in numbers]
+        """The weight of each term of the query."""
+        self.query_weight = sum(self.term_weights)
 
     def _compute_rarities(self, terms: Collection[int]) -> dict[int, float]:
         """Return the weight of each of these terms."""
@@ -309,17 +312,14 @@ class Ranking:
         return parts, scores / (weights.base_length + sizes) ** weights.brevity
 
     def _add_nearness(self, parts: Array, scores: Array) -> tuple[Array, Array]:
-        """Scale the scores to at most 1, add the weighted similarity in meaning, and return the parts and their scores.
-
-        If the index has no vectors, they are returned unchanged.
-        """
-        if self.index.vectors is None:
+        """Scale the scores to at most 1 and add the weighted similarity in meaning. Without vectors, change nothing."""
+        if self.meaning is None:
             return parts, scores
         total: Array = np.zeros(self.parts)
         total[parts] = scores / (float(scores.max(initial=0.0)) or 1.0)
         has_score: Array = np.zeros(self.parts, np.bool_)
         has_score[parts] = True
-        near = find_nearness(self.index, self.query_words, _MAX_NEAREST)
+        near = self.meaning.find_nearness(_MAX_NEAREST)
         matching = np.flatnonzero(near > 0)
         if len(matching):
             lent = self._lend(self.find_best_by_unit(matching, near[matching]))

@@ -1,7 +1,8 @@
 """The learned ranker: the chance of each of the best parts to be relevant, from its features.
 
 It is a logistic regression. `tools/ranker/train.py` learns its weights from generated conversations and writes them to
-`ranker.json`. Recall by meaning has hand-set weights only: learned ones were no better for it.
+`ranker.json`, and those for recall by meaning, which has more features, to `ranker_by_meaning.json`. The latter suit
+only the word vectors that they were learned with. With others, the parts keep the order of the hand-set weights.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ BASE_CHARS = 40
 """The number of characters added to the length of a part, for its speaker and its date."""
 
 
-class Model(msgspec.Struct, frozen=True):
+class Model(msgspec.Struct, frozen=True, omit_defaults=True):
     """The weights of the ranker."""
 
     bias: float
@@ -35,6 +36,8 @@ class Model(msgspec.Struct, frozen=True):
     """A chance is divided by the length of the part to the power of this number."""
     features: dict[str, tuple[float, float, float]]
     """For each feature, its lowest and highest value (others are moved to these) and its weight."""
+    vectors: str = ""
+    """The name of the word vectors that the weights were learned with; empty for recall by words."""
 
 
 def compute_chances(model: Model, features: dict[str, Array]) -> Array:
@@ -62,8 +65,9 @@ def rank(index: RecallIndex, query: str, *, now: int = 0, exclude: Container[int
         return RankedHits((), 0.0)
     order = allowed[np.lexsort((index.part_starts.values[parts[allowed]], positions[allowed], -scores[allowed]))]
     parts, scores, chances = parts[order], scores[order], np.zeros(len(order))
-    if index.vectors is None:
-        parts, scores, chances = _rerank(ranking, parts, scores)
+    model = load_model(by_meaning=ranking.meaning is not None)
+    if model.vectors == (index.vectors.model if index.vectors and ranking.meaning else ""):
+        parts, scores, chances = _rerank(ranking, parts, scores, model)
     positions = index.positions.values[index.part_units.values[parts]]
     starts, stops = index.part_starts.values[parts], index.part_stops.values[parts]
     columns = (each.tolist() for each in (positions, scores, starts, stops, chances))
@@ -71,12 +75,11 @@ def rank(index: RecallIndex, query: str, *, now: int = 0, exclude: Container[int
     return RankedHits(hits, ranking.estimate_need(exclude), ranking.query.is_question)
 
 
-def _rerank(ranking: Ranking, parts: Array, scores: Array) -> tuple[Array, Array, Array]:
+def _rerank(ranking: Ranking, parts: Array, scores: Array, model: Model) -> tuple[Array, Array, Array]:
     """Return the parts, best first, with new scores and their chances to be relevant.
 
     `parts` are sorted by `scores`, best first. Only the first ones are ranked again; the others have the chance 0.
     """
-    model = load_model()
     top, rest = parts[:MAX_RERANKED], parts[MAX_RERANKED:]
     found = compute_chances(model, compute_features(ranking, top, scores[: len(top)]))
     sizes = ranking.index.part_stops.values[top] - ranking.index.part_starts.values[top]
@@ -89,7 +92,8 @@ def _rerank(ranking: Ranking, parts: Array, scores: Array) -> tuple[Array, Array
     return np.concatenate((top[order], rest)), np.concatenate((values[order], rest_scores)), chances
 
 
-@lru_cache(maxsize=1)
-def load_model() -> Model:
-    """Return the learned weights."""
-    return msgspec.json.decode(files(__package__).joinpath("ranker.json").read_bytes(), type=Model)
+@lru_cache(maxsize=2)
+def load_model(*, by_meaning: bool = False) -> Model:
+    """Return the learned weights for recall by words or by meaning."""
+    name = "ranker_by_meaning.json" if by_meaning else "ranker.json"
+    return msgspec.json.decode(files(__package__).joinpath(name).read_bytes(), type=Model)
