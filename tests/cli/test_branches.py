@@ -237,3 +237,43 @@ def test_a_message_with_its_answer_counts_as_one(store: str) -> None:
     assert [line for line in shown.splitlines() if line in ("a", "b")] == ["a", "b", "b"]
     assert shown.count(" tokens sent") == 3
     assert "--all shows all conversations" in run("show", "b", "--all", "--store", store).stderr
+
+
+def test_branches_show_the_first_words_that_they_have_alone(filled: str) -> None:
+    run("fork", "lesson-7", entry(filled, 1), "--name", "aside", "--store", filled)
+    held = store_at(filled)
+    Conversation("lesson-7", branch="aside", model=Scripted(says("Up.")), store=held).send("Which\nfinger?")
+    held.close()
+    rows = [line.split("\t") for line in run("branches", "--store", filled).stdout.splitlines()]
+    assert {row[0]: row[5] for row in rows} == {"main": "How?", "aside": "Which finger?"}
+    run("fork", "--name", "same", "--store", filled)
+    assert {each["branch"]: each["begins"] for each in objects("branches", "--store", filled)}["same"] == ""
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_branches_fit_the_terminal(filled: str, environment: dict[str, str], columns: int) -> None:
+    run("fork", "lesson-7", entry(filled, 1), "--name", "aside", "--store", filled)
+    held = store_at(filled)
+    Conversation("lesson-7", branch="aside", model=Scripted(says("Up.")), store=held).send("Which finger? " * 20)
+    held.close()
+    terminal = Terminal(["branches", "--store", filled], {**environment, "COLUMNS": str(columns)})
+    shown = terminal.rest().splitlines()
+    terminal.close()
+    assert all(len(line) <= columns for line in shown)
+    assert any("Which finger?" in line and "aside" in line for line in shown)
+
+
+def test_without_an_id_the_last_conversation_is_forked(filled: str) -> None:
+    assert run("fork", "--name", "aside", "--store", filled).stdout == "aside\n"
+    assert objects("fork", "--store", filled)[0]["conversation"] == "lesson-7"
+
+
+def test_commands_that_change_nothing_accept_the_beginning_of_an_id(filled: str) -> None:
+    shown = run("show", "less", "--last", "--store", filled)
+    assert (shown.stdout, shown.stderr) == ("Faster.\n", "(This is conversation lesson-7.)\n")
+    held = store_at(filled)
+    Conversation("lesson-8", model=Scripted(says("Hi.")), store=held).send("Hello!")
+    held.close()
+    assert "several begin so: 'lesson-8', 'lesson-7'." in str(run("show", "less", "--store", filled).exception)
+    assert "Did you mean 'lesson-" in str(run("fork", "lesson", "--store", filled).exception)
+    assert "looks like the id of an entry" in str(run("show", entry(filled, 0), "--store", filled).exception)

@@ -327,10 +327,19 @@ def test_where_nothing_is_found_the_status_is_1(filled: str, words: list[str]) -
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", "No matches.\n")
 
 
-def test_where_a_word_is_not_found_the_search_by_its_beginning_is_shown(filled: str) -> None:
-    done = run("search", "--store", filled, "nowhere", "thum")
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == "No matches. Only whole words match; 'nowhere*' also finds longer ones.\n"
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere", "thum"], "No matches. Only whole words match; 'thum*' also finds longer ones.\n"),
+        (["nowhere", "humb"], "No matches.\n"),
+        (["thum", "-c", "paid"], "No matches.\n"),
+        (["thum", "--since", "2100-01-01"], "No matches.\n"),
+    ],
+)
+def test_the_search_by_a_beginning_is_shown_where_it_finds_more(filled: str, words: list[str], said: str) -> None:
+    priced(filled, FREE)
+    done = run("search", "--store", filled, *words)
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", said)
 
 
 # stats

@@ -141,7 +141,7 @@ def test_numbers_are_plain_in_a_pipe(filled: str) -> None:
     ("command", "names"),
     [
         (["list"], "id\tchanged\tentries\ttitle"),
-        (["branches"], "branch\tentries\tforked from\tshared\tchanged"),
+        (["branches"], "branch\tentries\tforked from\tshared\tchanged\tbegins"),
         (["search", "bow"], "conversation\tentry\trole\ttime\ttext"),
         (["simulate"], "model\tpolicy\ttokens\tmost\tcached\tepochs\tsummaries\tcost\ta turn\tratio"),
     ],

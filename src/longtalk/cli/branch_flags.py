@@ -40,7 +40,8 @@ def branches(**options: Any) -> None:
     """List the branches of a conversation.
 
     Without an ID, this is the most recently changed conversation. Columns: branch, number of entries, the branch that
-    it was forked from, number of entries that both share, and time of the last change.
+    it was forked from, number of entries that both share, time of the last change, and the first words that are on this
+    branch alone.
 
     \b
     longtalk branches lesson-7
@@ -52,7 +53,7 @@ def branches(**options: Any) -> None:
 
 
 @commands.command()
-@_ID
+@_ID_OR_LATEST
 @click.argument("at", required=False, metavar="[ENTRY]", shell_complete=complete_entries)
 @click.option("--name", metavar="NAME", help="The name of the new branch. Default: chosen for you.")
 @BRANCH
@@ -61,11 +62,12 @@ def branches(**options: Any) -> None:
 def fork(**options: Any) -> None:
     """Create a branch of a conversation.
 
-    The branch ends after ENTRY, an entry or turn; by default, it has the whole conversation. Prints the name of the
-    new branch, on which the conversation goes on. `longtalk show` prints the ids of entries.
+    Without an ID, this is the most recently changed conversation. The branch ends after ENTRY, an entry or turn; by
+    default, it has the whole conversation. Prints the name of the new branch, on which the conversation goes on.
+    `longtalk show` prints the ids of entries.
 
     \b
-    longtalk fork lesson-7 --name aside
+    longtalk fork --name aside
     longtalk fork lesson-7 q3vft5cmxl2a-0
     """
     from longtalk.cli.branches import fork as run

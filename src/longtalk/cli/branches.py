@@ -6,19 +6,24 @@ from longtalk._sync.archive.archive import Archive
 from longtalk._sync.branches.branch import Branch
 from longtalk._sync.branches.operations import fork_branch
 from longtalk._sync.branches.rewind import rewind_branch
-from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_result
+from longtalk.archive.tree import BranchPlace
+from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_result, shorten
 from longtalk.cli.store import choose_branch, find_conversation, find_or_latest, open_archive
 from longtalk.cli.tables import Column, print_table
 from longtalk.errors import InputError, NotFound
 from longtalk.policies import KeepAll
+from longtalk.wires import text_if_readable
 
 _COLUMNS = (
     Column("branch", shortest=16),
-    Column("entries", is_number=True),
-    Column("forked from", rank=2, shortest=11),
-    Column("shared", rank=3, is_number=True),
+    Column("entries", rank=2, is_number=True),
+    Column("forked from", rank=3, shortest=11),
+    Column("shared", rank=4, is_number=True),
     Column("changed", rank=1),
+    Column("begins", shortest=20),
 )
+_FIRST = 20
+"""How many entries after the fork point to search for a message with a text."""
 
 
 def rename(*, store: str | None, owner: str, id: str, title: str, as_json: bool) -> None:  # noqa: A002
@@ -35,9 +40,10 @@ def rename(*, store: str | None, owner: str, id: str, title: str, as_json: bool)
 def list_branches(*, store: str | None, owner: str, id: str | None, as_json: bool) -> None:  # noqa: A002
     """Print one line for each branch of a conversation, the main branch first."""
     with open_archive(store, owner) as archive:
-        places = archive.tree(find_or_latest(archive, id).id)
+        found = find_or_latest(archive, id)
+        places = [(each, _read_beginning(archive, found.id, each)) for each in archive.tree(found.id)]
     rows = []
-    for place in places:
+    for place, begins in places:
         head = place.head
         if as_json:
             print_json(
@@ -49,20 +55,28 @@ def list_branches(*, store: str | None, owner: str, id: str | None, as_json: boo
                     "status": place.status,
                     "created": head.created,
                     "updated": head.updated,
+                    "begins": begins,
                 }
             )
         else:
             counts = (str(head.size), place.source or "-", str(place.shared))
-            rows.append((head.branch, *counts, format_time(head.updated)))
+            rows.append((head.branch, *counts, format_time(head.updated), begins or "-"))
     if not as_json:
         print_table(_COLUMNS, rows)
+
+
+def _read_beginning(archive: Archive, id: str, place: BranchPlace) -> str:  # noqa: A002
+    """Return the first words that a branch does not share with the one that it was forked from."""
+    stop = min(place.head.size, place.shared + _FIRST)
+    entries = archive.store.read(archive.owner, id, place.head.branch, place.shared, stop).entries()
+    return next((text for each in entries if (text := shorten(text_if_readable(each), 80))), "")
 
 
 def fork(
     *,
     store: str | None,
     owner: str,
-    id: str,  # noqa: A002
+    id: str | None,  # noqa: A002
     at: str | None,
     name: str | None,
     branch: str | None,
@@ -70,6 +84,7 @@ def fork(
 ) -> None:
     """Create a branch, and print its name."""
     with open_archive(store, owner) as archive:
+        id = find_conversation(archive, id).id if id is not None else find_or_latest(archive, None).id  # noqa: A001
         try:
             made = fork_branch(_open_branch(archive, id, branch), at, name=name).branch
         except NotFound as problem:

@@ -144,7 +144,8 @@ def show(state: str | None, everywhere: bool, **options: Any) -> None:
 def search(**options: Any) -> None:
     """Search for entries by words and phrases.
 
-    Best match first. Whole words match; 'ros*' finds all words that begin so. Text in double quotes is a phrase.
+    Best match first. Whole words match, not their middle; 'ros*' finds all words that begin so. Text in double quotes
+    is a phrase.
     Columns: conversation, entry, role, time, the text around the first match, and the branch if it is not the main
     one. Exits with status 1 if nothing matches.
 

@@ -11,6 +11,7 @@ from itertools import islice
 
 import msgspec
 
+from longtalk._sync.archive.archive import Archive
 from longtalk.archive.history import parse_terms
 from longtalk.cli.filters import Filter
 from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_text
@@ -34,6 +35,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Print the matching entries made between the times of the filter. Exit with status 1 if there are none."""
+    nothing = ""
     with open_archive(store, owner) as archive:
         if conversation is not None:
             find_conversation(archive, conversation)
@@ -44,20 +46,24 @@ def run(
             ids = wanted.select_without_times(archive)
             matching = (hit for hit in found if wanted.covers(hit.at) and (ids is None or hit.conversation in ids))
             found = list(islice(matching, limit or None))
+        if not found:
+            nothing = describe_nothing(archive, words, conversation) if wanted.is_empty else "No matches."
     if as_json:
         for hit in found:
             print_json(msgspec.to_builtins(hit))
     elif found:
         print_hits(found, words)
-    if not found:
-        print_note(describe_nothing(words))
+    if nothing:
+        print_note(nothing)
         raise SystemExit(1)
 
 
-def describe_nothing(words: Sequence[str]) -> str:
-    """Return that nothing was found and, if words were searched that may be beginnings, how to find longer ones."""
-    word = next((each for each in words if each.isalnum()), None)
-    return f"No matches. Only whole words match; '{word}*' also finds longer ones." if word else "No matches."
+def describe_nothing(archive: Archive, words: Sequence[str], conversation: str | None = None) -> str:
+    """Return that nothing was found and, if a word is the beginning of longer ones, how to find these."""
+    for word in dict.fromkeys(filter(str.isalnum, words)):
+        if archive.search(f"{word}*", limit=1, conversation=conversation):
+            return f"No matches. Only whole words match; '{word}*' also finds longer ones."
+    return "No matches."
 
 
 def print_hits(found: Sequence[SearchHit], words: Sequence[str]) -> None:

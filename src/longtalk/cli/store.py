@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from longtalk._sync.archive.archive import Archive
 from longtalk._util.suggest import suggest
 from longtalk.archive.tree import find_last_branch
-from longtalk.cli.output import print_note
+from longtalk.cli.output import escape_line, print_note
 from longtalk.errors import InputError
 from longtalk.stores import get_default_path, hide_credentials, open_default_store, open_store
 from longtalk.stores.base import ConversationInfo, Store
@@ -20,6 +20,10 @@ from longtalk.stores.jsonl.errors import FileError
 
 _MOST_SUGGESTED = 1_000
 """How many conversations, most recently changed first, are compared with a mistyped id."""
+
+_MOST_NAMED = 5
+"""How many conversations an error names whose ids begin as the given one."""
+_ENTRY = re.compile(r"[a-z2-9]{12}-\d+")
 
 
 @contextmanager
@@ -72,6 +76,8 @@ def find_conversation(archive: Archive, id: str) -> ConversationInfo:  # noqa: A
     found = archive.store.info(archive.owner, id)
     if found is None:
         hint = suggest(id, (each.id for each in archive.conversations(limit=_MOST_SUGGESTED)))
+        if _ENTRY.fullmatch(id):
+            hint = " This looks like the id of an entry: name its conversation."
         raise InputError(
             f"Conversation {id!r}{name_owner(archive)} not found.{hint} `longtalk list` shows all conversations."
         )
@@ -92,12 +98,30 @@ def suggest_id(archive: Archive, id: str) -> str:  # noqa: A002
 def find_or_latest(archive: Archive, id: str | None) -> ConversationInfo:  # noqa: A002
     """Return the summary data of a conversation; if `id` is None, of the most recently changed one."""
     if id is not None:
-        return find_conversation(archive, id)
+        return _find_by_beginning(archive, id) or find_conversation(archive, id)
     found = archive.conversations(limit=1)
     if not found:
         kind = "readable conversations" if list_damaged(archive) else "conversations"
         raise InputError(f"This store has no {kind}{name_owner(archive)}: check --store and --owner.")
     return found[0]
+
+
+def _find_by_beginning(archive: Archive, id: str) -> ConversationInfo | None:  # noqa: A002
+    """Return the only conversation whose id begins with `id`, and say which it is. None if there is one called `id`.
+
+    Only commands that change nothing accept a part of an id.
+    """
+    if not id or archive.store.info(archive.owner, id) is not None:
+        return None
+    found = [each for each in archive.conversations(limit=_MOST_SUGGESTED) if each.id.startswith(id)]
+    if len(found) == 1:
+        print_note(f"(This is conversation {escape_line(found[0].id)}.)")
+        return found[0]
+    if found:
+        names = ", ".join(repr(each.id) for each in found[:_MOST_NAMED])
+        more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
+        raise InputError(f"No conversation is called {id!r}, and several begin so: {names}{more}.")
+    return None
 
 
 def choose_branch(archive: Archive, summary: ConversationInfo, branch: str | None) -> str:

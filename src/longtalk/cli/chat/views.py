@@ -135,7 +135,7 @@ def search(archive: Archive, words: str) -> None:
     """Print the entries of all conversations of the owner that match best."""
     found = archive.search(words, limit=_MOST_HITS)
     if not found:
-        print_note(describe_nothing(words.split()))
+        print_note(describe_nothing(archive, words.split()))
     print_hits(found, words.split())
 
 
