@@ -277,3 +277,17 @@ def test_commands_that_change_nothing_accept_the_beginning_of_an_id(filled: str)
     assert "several begin so: 'lesson-8', 'lesson-7'." in str(run("show", "less", "--store", filled).exception)
     assert "Did you mean 'lesson-" in str(run("fork", "lesson", "--store", filled).exception)
     assert "looks like the id of an entry" in str(run("show", entry(filled, 0), "--store", filled).exception)
+
+
+def test_one_branch_is_deleted_after_a_confirmation(filled: str) -> None:
+    where = ("--store", filled)
+    run("fork", "lesson-7", entry(filled, 1), "--name", "aside", *where)
+    assert "goes on on the branch 'aside'" in str(run("delete", "lesson-7", "-b", "aside", "--yes", *where).exception)
+    held = store_at(filled)
+    Conversation("lesson-7", model=Scripted(says("Up.")), store=held).send("And now?")
+    held.close()
+    assert "use --yes" in str(run("delete", "lesson-7", "-b", "aside", *where).exception)
+    done = run("delete", "lesson-7", "-b", "aside", "--yes", *where).stdout
+    assert done == "deleted branch aside of lesson-7: 0 entries, 0 turns, 0 records\n"
+    assert [each["branch"] for each in objects("branches", *where)] == ["main"]
+    assert "name only one" in run("delete", "a", "b", "-b", "aside", *where).stderr

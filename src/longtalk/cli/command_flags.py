@@ -14,6 +14,7 @@ import click
 from longtalk import __version__
 from longtalk.cli.command_group import Commands
 from longtalk.cli.completion import (
+    complete_branches,
     complete_entries,
     complete_files,
     complete_ids,
@@ -243,18 +244,31 @@ def simulate(policies: tuple[str, ...], **options: Any) -> None:
 
 @commands.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID…", shell_complete=complete_ids)
+@click.option(
+    "-b",
+    "--branch",
+    metavar="NAME",
+    shell_complete=complete_branches,
+    help="Delete only this branch of the conversation.",
+)
 @YES
 @AS_JSON
 @store_options
 def delete(**options: Any) -> None:
     """Delete conversations permanently.
 
+    With --branch, one branch of a conversation is deleted, with all that no other branch shares. The main branch and
+    the one on which the conversation goes on can't be deleted so.
+
     \b
     longtalk delete lesson-7
+    longtalk delete lesson-7 --branch aside
     longtalk delete lesson-7 lesson-8 --yes
     """
     from longtalk.cli.remove import delete as run
 
+    if options["branch"] is not None and len(set(options["ids"])) > 1:
+        raise click.UsageError("--branch deletes a branch of one conversation: name only one.")
     run(**options)
 
 

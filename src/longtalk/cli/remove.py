@@ -10,16 +10,25 @@ import msgspec
 from longtalk._sync.archive.archive import Archive
 from longtalk.cli.list import find_title
 from longtalk.cli.output import escape, escape_line, pluralize, print_note, print_result, shorten
-from longtalk.cli.store import find_conversation, open_archive
+from longtalk.cli.store import choose_branch, find_conversation, open_archive
 from longtalk.errors import InputError
 from longtalk.stores.base import DeletionReceipt
 from longtalk.stores.jsonl.errors import FileError
 
 
-def delete(*, store: str | None, owner: str, ids: Sequence[str], yes: bool, as_json: bool) -> None:
-    """Ask for confirmation, delete conversations, and print what was deleted."""
+def delete(*, store: str | None, owner: str, ids: Sequence[str], branch: str | None, yes: bool, as_json: bool) -> None:
+    """Ask for confirmation, delete conversations or one branch, and print what was deleted."""
     with open_archive(store, owner) as archive:
         ids = list(dict.fromkeys(ids))
+        if branch is not None:
+            [id] = ids  # noqa: A001
+            summary = find_conversation(archive, id)
+            choose_branch(archive, summary, branch)
+            _confirm(f"{escape_line(f'{id}: branch {branch}')}\nDelete permanently?", yes=yes)
+            receipt = archive.delete_branch(id, branch)
+            text = f"deleted branch {escape_line(branch)} of {escape_line(id)}: {_format_counts(receipt)}"
+            print_result({**msgspec.to_builtins(receipt), "branch": branch}, text, as_json=as_json)
+            return
         descriptions = [_describe(archive, each) for each in ids]
         _confirm("".join(f"{each}\n" for each in descriptions) + "Delete permanently?", yes=yes)
         for each in ids:
@@ -54,13 +63,17 @@ def _describe(archive: Archive, id: str) -> str:  # noqa: A002
 
 
 def _format_receipt(receipt: DeletionReceipt) -> str:
-    counts = [
+    branches = pluralize(receipt.branches, "branch", "branches")
+    return f"deleted {escape_line(receipt.conversation)}: {_format_counts(receipt)}, {branches}"
+
+
+def _format_counts(receipt: DeletionReceipt) -> str:
+    counts = (
         pluralize(receipt.entries, "entry", "entries"),
         pluralize(receipt.turns, "turn"),
         pluralize(receipt.records, "record"),
-        pluralize(receipt.branches, "branch", "branches"),
-    ]
-    return f"deleted {escape_line(receipt.conversation)}: {', '.join(counts)}"
+    )
+    return ", ".join(counts)
 
 
 def _confirm(question: str, *, yes: bool) -> None:

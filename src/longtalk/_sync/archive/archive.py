@@ -356,6 +356,17 @@ class Archive(ArchiveReading):
         call_store(self.store, lambda: forget_source(self.store, self.owner, conversation))
         return receipt
 
+    def delete_branch(self, conversation: str, branch: str) -> DeletionReceipt:
+        """Delete a branch with all that no other branch shares, and return a receipt that counts what was deleted.
+
+        The main branch and the one on which the conversation goes on are refused with `InputError`. Stores can't delete
+        a part, so the conversation is written again: this takes as long as copying it.
+        """
+        from longtalk.archive.branch_removal import delete_branch
+
+        receipt: DeletionReceipt = self._call(partial(delete_branch, self.store), conversation, branch)
+        return receipt
+
     def expire(self, conversation: str, *, before: int) -> DeletionReceipt | None:
         """Delete a conversation, unless it was changed at or after `before` (ms since 1970) or a turn is running."""
         receipt: DeletionReceipt | None = self._call(partial(expire, self.store), conversation, before)
