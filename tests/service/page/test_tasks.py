@@ -100,7 +100,6 @@ def test_a_choice_by_hand_replaces_one_from_the_costs_and_enter_sends_nothing(se
 
 def test_the_inspector_goes_on_with_the_turn_that_is_sent_from_it(serve: Serve, visit: Visits) -> None:
     one = begin(visit, serve(local=AsyncScripted(*[says(each) for each in ("One.", "Two.", "Three.")])))
-    write_policy(one.page, "KeepLast(1)")
     one.say("First.")
     expect(answers(one.page).first).to_contain_text("One.")
     one.page.locator(".views").get_by_role("link", name="What it saw").click()
@@ -108,6 +107,7 @@ def test_the_inspector_goes_on_with_the_turn_that_is_sent_from_it(serve: Serve, 
     panel.get_by_role("button", name="Later turn").click()
     expect(panel).to_contain_text("Next request not sent yet")
     expect(panel.locator(".run")).to_contain_text("goes along 2 messages")
+    write_policy(one.page, "KeepLast(1)")
     one.say("Second.")
     expect(panel).to_contain_text("Turn 2 of 2")
     expect(panel).to_contain_text("Your message: “Second.”")
@@ -549,7 +549,7 @@ def test_what_is_being_written_is_still_there_after_another_view(serve: Serve, v
     memory = one.page.get_by_role("link", name="Memory", exact=True)
     memory.click()
     line = one.page.get_by_role("listitem").filter(has_text="Dominant strings since May, 62 euros")
-    expect(line).to_contain_text("Said May 16, 2026, noted May 23, 2026")
+    expect(line).to_contain_text("Said May 16, noted May 23, 2026")
     line.get_by_role("button", name="Edit").click()
     edit = one.page.get_by_role("textbox", name="Edit")
     edit.fill("Evah Pirazzi strings")
@@ -618,3 +618,64 @@ def test_the_actions_of_a_narrow_chat_hide_no_figures_and_are_all_in_sight(serve
         assert box is not None
         assert chat["x"] <= box["x"]
         assert box["x"] + box["width"] <= chat["x"] + chat["width"]
+
+
+def test_requests_of_every_provider_are_listed_to_be_read(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    call = {"name": "look", "arguments": '{"at":"sky"}'}
+    bodies = [
+        {
+            "model": "m",
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": [{"type": "text", "text": "Hi."}]},
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [{"id": "c", "type": "function", "function": call}],
+                },
+                {"role": "tool", "tool_call_id": "c", "content": "Blue."},
+            ],
+        },
+        {
+            "model": "m",
+            "instructions": "Be brief.",
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": "Hi."}]},
+                {"type": "function_call", "call_id": "c", **call},
+                {"type": "function_call_output", "call_id": "c", "output": "Blue."},
+            ],
+        },
+        {
+            "model": "m",
+            "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+            "messages": [
+                {"role": "user", "content": "Hi."},
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "c", "name": "look", "input": {"at": "sky"}}],
+                },
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "Blue."}]},
+            ],
+        },
+        {
+            "systemInstruction": {"parts": [{"text": "Be brief."}]},
+            "contents": [
+                {"role": "user", "parts": [{"text": "Hi."}]},
+                {"role": "model", "parts": [{"functionCall": {"name": "look", "args": {"at": "sky"}}}]},
+                {"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"result": "Blue."}}}]},
+            ],
+        },
+    ]
+    read = one.page.evaluate(
+        """async (bodies) => {
+          const { readRequest } = await import('/page/inspector/readable.js');
+          return bodies.map((body) => readRequest(JSON.stringify(body)).items.map(({ label, text }) => [label, text]));
+        }""",
+        bodies,
+    )
+    for items in read:
+        assert items[:2] == [["System", "Be brief."], ["You", "Hi."]]
+        assert items[2][1] == 'look\n{"at":"sky"}'
+        assert "Blue." in items[3][1]
+    assert [items[2][0] for items in read] == ["Answer", "Tool call", "Answer", "Answer"]

@@ -28,11 +28,13 @@ export const nameField = (name) => name.charAt(0).toUpperCase() + name.slice(1).
 export const percent = (part, all) => (all ? Math.round((100 * part) / all) : 0) + " %";
 const formats = {
   day: new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "numeric" }),
+  monthDay: new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" }),
   longDay: new Intl.DateTimeFormat(undefined, { weekday: "long", year: "numeric", month: "long", day: "numeric" }),
   time: new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }),
   clock: new Intl.DateTimeFormat(undefined, { timeStyle: "short" }),
 };
 export const day = (at) => formats.day.format(at);
+export const monthDay = (at) => formats.monthDay.format(at);
 export const days = (from, to) => formats.day.formatRange(from, to);
 export const longDay = (at) => formats.longDay.format(at);
 export const time = (at) => formats.time.format(at);

@@ -39,7 +39,7 @@ function readRoute() {
 
 function Conversation({ id, view, entry, on, position }) {
   const branch = localStorage.getItem("branch:" + id) || "main";
-  const tabs = [["chatView", ""], ["inspectorTab", "inspector"], ["memoryView", "memory"], ["moneyView", "money"], ["branchesTab", "branches"]];
+  const tabs = [["chatView", ""], ["inspectorTab", "inspector"], ["memoryView", "memory"], ["moneyView", "money"], ["branches", "branches"]];
   const shown = tabs.some(([, name]) => name === view) ? view : "";
   return html`<div class="views" role="navigation" aria-label=${t("views")}>${tabs.map(([label, name]) => html`<a
       href=${"#/c/" + encodeURIComponent(id) + (name && "/" + name)} aria-current=${name === shown ? "page" : null}>${t(label)}</a>`)}</div>

@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { ask } from "../dialogs.js";
-import { cut, day, nameField } from "../format.js";
+import { cut, day, monthDay, nameField } from "../format.js";
 import { useKept } from "../store.js";
 import { choosePolicy, namePolicy } from "../money/policies.js";
 
@@ -16,11 +16,12 @@ export function UsePolicy({ conversation, policy }) {
 export function sayWhen(line, said) {
   const noted = day(line.at);
   if (!said) return t("stated", { day: noted });
-  return day(said) === noted ? t("said", { day: noted }) : t("saidNoted", { said: day(said), day: noted });
+  const isSameYear = new Date(said).getFullYear() === new Date(line.at).getFullYear();
+  return day(said) === noted ? t("said", { day: noted }) : t("saidNoted", { said: (isSameYear ? monthDay : day)(said), day: noted });
 }
 
 // A line that can be edited and revoked. `path` is that of all lines; `source` says where it came from, `said` when.
-export function Line({ line, source, said = null, path, query, change, below = null, onEdit = () => {}, onForget = () => {} }) {
+export function Line({ line, source, said = null, path, query, change, below = null, sure = t("revokeSure"), onEdit = () => {}, onForget = () => {} }) {
   const own = `${path}/${encodeURIComponent(line.id)}`;
   const [draft, setDraft] = useKept("edit:" + own);
   const box = useRef(null);
@@ -42,8 +43,8 @@ export function Line({ line, source, said = null, path, query, change, below = n
     onEdit(line.text, text);
   };
   const revoke = async () => {
-    const sure = await ask({ title: t("revokeTitle", { text: cut(line.text) }), text: t("revokeSure"), action: t("forget"), danger: true });
-    if (sure && await run(() => api.remove(own, query))) onForget(line.text);
+    const isSure = await ask({ title: t("revokeTitle", { text: cut(line.text) }), text: sure, action: t("forget"), danger: true });
+    if (isSure && await run(() => api.remove(own, query))) onForget(line.text);
   };
   const onKey = (event) => {
     if (event.key === "Escape") setDraft(null);
@@ -56,8 +57,8 @@ export function Line({ line, source, said = null, path, query, change, below = n
       : html`<form onSubmit=${save}><textarea ref=${box} rows="2" aria-label=${t("editLine", about)} value=${draft} onInput=${(e) => setDraft(e.target.value)} onKeyDown=${onKey} />
           <span class="row"><button class="primary" disabled=${busy || !draft.trim()}>${t("save")}</button><button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></span></form>`}
     <small>${sayWhen(line, said)}${day(line.seen) !== day(line.at) ? ` · ${t("seen", { day: day(line.seen) })}` : ""} ${source}
-      ${draft === null && html`<button class="small" disabled=${busy} aria-label=${t("editLine", about)} onClick=${() => setDraft(line.text)}>${t("edit")}</button>`}
-      <button class="small danger" disabled=${busy} aria-label=${t("revokeLine", about)} title=${t("revokeHelp")} onClick=${revoke}>${t("forget")}</button></small>${below}</li>`;
+      <span class="ways">${draft === null && html`<button class="small" disabled=${busy} aria-label=${t("editLine", about)} onClick=${() => setDraft(line.text)}>${t("edit")}</button>`}
+      <button class="small danger" disabled=${busy} aria-label=${t("revokeLine", about)} title=${t("revokeHelp")} onClick=${revoke}>${t("forget")}</button></span></small>${below}</li>`;
 }
 
 // A form that adds a line to one of the fields. `begun` is what the line begins with where the visitor came to add it.

@@ -104,7 +104,7 @@ function Brief({ talk, brief, policy, changes, excluded }) {
     ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${nameField(name)}>
       <h2 class="field-name">${nameField(name)}</h2>
       <ul class="lines">${lines.map((line) => html`<${Line} key=${line.id} line=${line} change=${talk.change} path=${talk.path + "/brief"} query=${{ branch: talk.branch, everywhere: true }}
-        said=${line.entry ? findSource(talk, line)?.at : null} onEdit=${(before, after) => setCorrected({ before, after })} onForget=${(text) => setForgotten(text)}
+        said=${line.entry ? findSource(talk, line)?.at : null} onEdit=${(before, after) => setCorrected({ before, after })} sure=${t("revokeSureHere")} onForget=${setForgotten}
         source=${html`<${Source} talk=${talk} line=${line} origin=${origins.get(line.id)} />`}
         below=${belowOf(line)} />`)}</ul></section>`)}
     <${Add} fields=${brief.fields} first="facts" change=${talk.change} path=${talk.path + "/brief"} more=${{ branch: talk.branch }} fieldLabel=${t("lineField")} label=${t("lineText")} action=${t("addLine")} begun=${talk.adds} />

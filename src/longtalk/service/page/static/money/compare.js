@@ -12,13 +12,13 @@ const policies = ["KeepAll()", "KeepLast(10)", "TokenBudget(8_000)", "Summarize(
 const most = { policies: 8, models: 3 }; // in one simulation
 
 // `priced` are the models of the conversation that have cost something, latest first; `paid` is what they cost.
-// What was compared stays while another view is open, until the conversation has a new turn: `made` is their number.
-const kept = new Map();
+// The last comparison, which stays while another view is open, until the conversation has a new turn: `made` is their number.
+let kept = { key: "" };
 
 export function Compare({ conversation, path, branch, priced, paid, made }) {
   const key = [conversation, branch, made].join();
-  const [state, setState] = useState(kept.get(key) || {});
-  const [other, setOther] = useState(kept.get(key)?.other || "");
+  const [state, setState] = useState(kept.key === key ? kept : {});
+  const [other, setOther] = useState(state.other || "");
   const [known, setKnown] = useState(null);
   const { models: served, providers } = useStore(app);
   const suggest = () => known || api.get("/known-models").then((found) => setKnown(found.models), () => {});
@@ -33,8 +33,8 @@ export function Compare({ conversation, path, branch, priced, paid, made }) {
       // A policy with parts from outside the library can't be simulated here, nor a model that the library does not know.
       const askWithOwn = (models) => (own.length ? ask([...policies, ...own], models).catch(() => ask(policies, models)) : ask(policies, models));
       const { runs } = await askWithOwn([other, toLabel(chosen.model, served), model, ...priced]).catch(() => askWithOwn([other, ...priced]));
-      kept.set(key, { runs, policy, model, other, isNamed: !!(other || priced.length) });
-      setState(kept.get(key));
+      kept = { key, runs, policy, model, other, isNamed: !!(other || priced.length) };
+      setState(kept);
     } catch (error) {
       setState({ problem: error.message });
     }
