@@ -95,6 +95,20 @@ async def test_a_line_that_was_corrected_everywhere_is_forgotten_everywhere() ->
     assert (await read(talk), await read(other)) == ([], [])
 
 
+async def test_the_messages_that_still_say_what_was_forgotten_are_named_with_its_date() -> None:
+    talk = await note(InMemory())
+    await talk.send("Do 62 euros buy good strings?")
+    (line,) = await talk.brief.lines()
+    (said,) = await talk.brief.statements()
+    assert (said.line, said.outdated, said.changed) == (line.id, (), 0)
+    await talk.brief.revoke(line.id)
+    (said,) = await talk.brief.statements()
+    asked = next(each.position for each in await talk.history() if "62" in each.text)
+    assert (said.line, said.says, said.forgotten) == (line.id, (), True)
+    assert asked in said.outdated
+    assert said.changed == (await talk.brief.changes())[-1].at
+
+
 class _FailingStore(StoreProxy):
     """A store that fails when a branch is written for the first time."""
 

@@ -6,7 +6,11 @@ A change of a branch is applied completely or not at all. No request contains a 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
+from longtalk._util.concurrency import run_in_thread
+from longtalk.archive.reading import AsyncArchiveReading
+from longtalk.archive.statements import LineStatements, find_statements
 from longtalk.branches.branch import AsyncBranch
 from longtalk.branches.operations import change_branch, check_new, list_branch_names
 from longtalk.errors import InputError
@@ -53,6 +57,20 @@ class AsyncTalkBrief:
         found: list[PlacedRecord] = await self._stored.call(self._stored.store.records, self._stored.branch, KIND)
         read = [(each.record.at, read_record(each.record, BriefRecord)) for each in found]
         return list_changes((at, record) for at, record in read if record is not None)
+
+    async def statements(self) -> list[LineStatements]:
+        """Return for each line, those that were removed too, which messages of this branch say it, or still say it.
+
+        What they say is judged by words, as recall judges what was corrected.
+        """
+        record, gone, changes = await self._record(), await self.archived(), await self.changes()
+        archive = AsyncArchiveReading(self._stored.store, owner=self._stored.owner)
+        head = await self._stored.head()
+        entries = await archive.history(self._stored.conversation, branch=self._stored.branch) if head else []
+        times = {line.id: change.at for change in changes for line in change.removed}
+        find = partial(find_statements, entries, record.content.lines, gone, record.corrections, times)
+        found: list[LineStatements] = await run_in_thread(find)
+        return found
 
     async def tally(self) -> CardTally:
         """Return the outcomes of the last requests for memory cards: their number (`asks`) and the `failures`."""

@@ -403,7 +403,10 @@ def test_a_corrected_line_stays_in_its_place_and_messages_that_contradict_it_are
     expect(line).to_contain_text("corrected by hand")
     assert source.get_attribute("href") == origin
     old = line.locator(".old")
-    expect(old).to_contain_text("3 earlier messages still say the old thing.")
+    expect(old).to_contain_text("4 earlier messages still say the old thing.")
+    # What was corrected once before contradicts the line too.
+    first = old.get_by_role("listitem").filter(has_text="26 September")
+    expect(first).to_contain_text("May 4, 2026")
     rest = old.get_by_role("listitem").filter(has_text="On Saturday, 19 September")
     expect(rest).to_contain_text("in the next request, in short")
     said = old.get_by_role("listitem").filter(has_text="Correction: my father's birthday is on 19 September")
@@ -413,6 +416,8 @@ def test_a_corrected_line_stays_in_its_place_and_messages_that_contradict_it_are
     expect(said).to_contain_text("left out")
     answer = old.get_by_role("listitem").filter(has_text="Noted: 19 September")
     expect(answer).to_contain_text("left out with its exchange")
+    expect(old).to_contain_text("2 earlier messages still say the old thing.")
+    first.get_by_role("button", name="Leave out").click()
     expect(old).to_contain_text("1 earlier message still says the old thing.")
     rest.get_by_role("button", name="Leave out").click()
     expect(old).to_contain_text("All messages that say the old thing are left out.")

@@ -7,7 +7,11 @@ A change of a branch is applied completely or not at all. No request contains a 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
+from longtalk._sync._util.concurrency import run_in_thread
+from longtalk._sync.archive.reading import ArchiveReading
+from longtalk.archive.statements import LineStatements, find_statements
 from longtalk._sync.branches.branch import Branch
 from longtalk._sync.branches.operations import change_branch, check_new, list_branch_names
 from longtalk.errors import InputError
@@ -54,6 +58,20 @@ class TalkBrief:
         found: list[PlacedRecord] = self._stored.call(self._stored.store.records, self._stored.branch, KIND)
         read = [(each.record.at, read_record(each.record, BriefRecord)) for each in found]
         return list_changes((at, record) for at, record in read if record is not None)
+
+    def statements(self) -> list[LineStatements]:
+        """Return for each line, those that were removed too, which messages of this branch say it, or still say it.
+
+        What they say is judged by words, as recall judges what was corrected.
+        """
+        record, gone, changes = self._record(), self.archived(), self.changes()
+        archive = ArchiveReading(self._stored.store, owner=self._stored.owner)
+        head = self._stored.head()
+        entries = archive.history(self._stored.conversation, branch=self._stored.branch) if head else []
+        times = {line.id: change.at for change in changes for line in change.removed}
+        find = partial(find_statements, entries, record.content.lines, gone, record.corrections, times)
+        found: list[LineStatements] = run_in_thread(find)
+        return found
 
     def tally(self) -> CardTally:
         """Return the outcomes of the last requests for memory cards: their number (`asks`) and the `failures`."""

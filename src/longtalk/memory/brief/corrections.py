@@ -66,11 +66,16 @@ def make_correction_finder(corrections: Iterable[Correction]) -> Callable[[str],
         terms = frozenset(extract_terms(text)) if known else frozenset()
         for each, old, now in known:
             # What states the correction itself often repeats what it corrects.
-            if 2 * len(terms & old) > len(old) and len(terms & (old - now)) > len(terms & (now - old)):
+            if 2 * len(terms & old) > len(old) and prefers_old(terms, old, now):
                 return each
         return None
 
     return find
+
+
+def prefers_old(terms: frozenset[str], old: frozenset[str], now: frozenset[str]) -> bool:
+    """Return True if a text with these terms has more of those that were corrected than of those that hold now."""
+    return len(terms & (old - now)) > len(terms & (now - old))
 
 
 def list_corrected_ids(corrections: Iterable[Correction]) -> frozenset[str]:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from longtalk.archive.line_sources import LineSource
+from longtalk.archive.statements import LineStatements
 from longtalk.conversation.brief import AsyncTalkBrief
 from longtalk.errors import InputError, NotFound
 from longtalk.memory.brief.lines import Line
@@ -59,6 +60,12 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     """The messages that lines of the brief come from."""
 
     sources: list[LineSource]
+
+
+class Statements(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages that say what lines of the brief say, or said."""
+
+    statements: list[LineStatements]
 
 
 class ChangeObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +122,20 @@ async def list_sources(call: ApiCall[BranchQuery, Nothing]) -> Sources:
         return Sources(sources=[])
     lines = [*await brief.lines(), *await brief.archived()]
     return Sources(sources=await call.archive.line_sources(info.id, lines, branch=branch))
+
+
+async def list_statements(call: ApiCall[BranchQuery, Nothing]) -> Statements:
+    """List which messages say what each line says, or still say what was corrected, forgotten or removed."""
+    try:
+        found = await (await _open(call, call.query.branch)).statements()
+    except NotFound:
+        raise
+    except InputError:
+        found = []
+    texts = [{"text": clean(each.text), "now": clean(each.now)} for each in found]
+    return Statements(
+        statements=[msgspec.structs.replace(each, **more) for each, more in zip(found, texts, strict=True)]
+    )
 
 
 async def list_changes(call: ApiCall[BranchQuery, Nothing]) -> BriefHistory:
@@ -211,6 +232,7 @@ _ALL = "/conversations/{conversation}/brief"
 ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", _ALL, retrieve, query=BranchQuery, answer=BriefObject),
     Route("GET", _ALL + "/sources", list_sources, query=BranchQuery, answer=Sources),
+    Route("GET", _ALL + "/statements", list_statements, query=BranchQuery, answer=Statements),
     Route("GET", _ALL + "/changes", list_changes, query=BranchQuery, answer=BriefHistory),
     Route("POST", _ALL, add, body=AddLine, answer=BriefObject, errors=(409,)),
     Route("PATCH", _ALL + "/{line}", edit, query=ChangeQuery, body=EditLine, answer=BriefObject),

@@ -3,7 +3,7 @@ import { html, useEffect, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { report, notify } from "../dialogs.js";
-import { cut, plain } from "../format.js";
+import { cut, day, plain } from "../format.js";
 import { announce } from "../chat/talk.js";
 import { cutAround, linkTo } from "../list/list.js";
 import { UsePolicy } from "../memory/lines.js";
@@ -36,13 +36,16 @@ function findOutline(text, words, texts) {
   return own.find((line) => findWords(words, line).length) || own[0] || "";
 }
 
-// Return the line of the memory that says most of what a message says, or that was noted from it, and has one of the words.
-function findLine(hit, words, lines) {
-  const fits = ({ text, entry }) => {
-    const own = listWords(text);
-    return entry === hit.entry || 2 * findWords(own, hit.text).length > own.length;
-  };
-  return findNearest(words, lines.filter(fits), (line) => line.text, 1)?.item ?? null;
+// Return the line of the memory that says what a message says, with the most of the words.
+function findLine(hit, words, statements) {
+  const fitting = statements.filter(({ says }) => says.includes(hit.position));
+  return findNearest(words, fitting, (line) => line.text, 1)?.item ?? fitting[0] ?? null;
+}
+
+// Return the line that was corrected or forgotten last of those that a message, or its note for Memory, still says.
+function findChanged(hit, statements) {
+  const fitting = statements.filter(({ changed, outdated, entry }) => changed && (outdated.includes(hit.position) || entry === hit.entry));
+  return fitting.sort((one, other) => other.changed - one.changed)[0] ?? null;
 }
 
 const turnOf = (entry) => entry.slice(0, entry.lastIndexOf("-")); // pins and exclusions are of whole exchanges
@@ -57,20 +60,21 @@ export function Find({ conversation, path, branch, turn, next, runs, policy, wor
     const look = async () => {
       if (!words.trim()) return null;
       const listed = listWords(words);
-      const [{ hits }, { requests }, brief, marks] = await Promise.all([
+      const [{ hits }, { requests }, { statements }, marks] = await Promise.all([
         api.get("/search", { q: listed.join(" "), conversation, branch, limit: most }).catch(() => ({ hits: [] })),
         next ? next() : api.get(`${path}/turns/${encodeURIComponent(turn)}/requests`, { branch }).catch(() => ({ requests: [] })),
-        api.get(path + "/brief", { branch }).catch(() => ({ lines: [] })), api.get(path + "/marks", { branch })]);
+        api.get(path + "/brief/statements", { branch }).catch(() => ({ statements: [] })), api.get(path + "/marks", { branch })]);
+      const lines = statements.filter((each) => !each.changed);
       const texts = requests.map((each) => each.body).filter(Boolean).flatMap(listTexts);
-      const judged = requests.some((each) => each.body) && judge(listed, texts, brief.lines);
+      const judged = requests.some((each) => each.body) && judge(listed, texts, lines);
       const fitting = sortByRarity(listed, hits.filter((hit) => 2 * findWords(listed, hit.text).length >= listed.length), (hit) => hit.text);
       // The message that the answer quotes comes first, also where only its card has the words.
       const isQuoted = ({ text }) => judged?.where && ["Message", "Card"].includes(judged.where.kind) && judged.where.whole.startsWith(text.trim().slice(0, 80));
       const all = [...new Set([...hits.filter(isQuoted), ...(fitting.length ? fitting : sortByRarity(listed, hits, (hit) => hit.text))])];
       const best = all.slice(0, shown).map((hit) => {
-        const line = findLine(hit, listed, brief.lines);
+        const line = findLine(hit, listed, statements);
         const isMarked = (ids) => ids.some((id) => turnOf(id) === turnOf(hit.entry));
-        return { hit, isPinned: isMarked(marks.pinned), isOut: isMarked(marks.excluded), outline: findOutline(hit.text, listed, texts), line, isLineSent: !!line && texts.some(({ text, kind }) => kind === "Head" && text.endsWith(line.text)) };
+        return { hit, changed: findChanged(hit, statements), isPinned: isMarked(marks.pinned), isOut: isMarked(marks.excluded), outline: findOutline(hit.text, listed, texts), line, isLineSent: !!line && texts.some(({ text, kind }) => kind === "Head" && text.endsWith(line.text)) };
       });
       return { hits: best, ...judged };
     };
@@ -96,7 +100,10 @@ function explain({ verdict, reason, keep }, policy) {
   return verdict === "handed_out" ? reason : t("why_" + verdict);
 }
 
-function Hit({ hit, isNext, words, run, isPinned, isOut, outline, line, isLineSent, policy, conversation, path, branch, onChange }) {
+// Say which line of the memory a message still says that was corrected, forgotten or removed, and since when.
+const nameChange = ({ text, now, changed, forgotten }) => t(now ? "lineCorrected" : forgotten ? "lineForgotten" : "lineRemoved", { text: cut(text, 90), now: cut(now, 90), day: day(changed) });
+
+function Hit({ hit, isNext, changed, words, run, isPinned, isOut, outline, line, isLineSent, policy, conversation, path, branch, onChange }) {
   const change = (call, kind, said) => async () => {
     try {
       await call(`${path}/${kind}/${encodeURIComponent(hit.entry)}`, { branch });
@@ -112,7 +119,7 @@ function Hit({ hit, isNext, words, run, isPinned, isOut, outline, line, isLineSe
   const isOutlined = isGone && !wasOut && !!outline;
   const about = !run ? "" : isOutlined ? t("why_outlined", { text: cut(outline, 120) }) : explain(run, policy);
   return html`<li class="hit"><span class=${"verdict " + (run?.verdict || "")}>${nameVerdict(isOutlined ? "outlined" : run?.verdict || "later", isNext)}</span> ${cutAround(hit.text, words, 160)}
-    ${run && html`<p>${about}${isGone && run.reason === "brief" ? " " + (line ? t(isLineSent ? "lineWasSent" : "lineNotSent", { text: cut(line.text, 90) }) : t("briefLacksIt")) : ""}</p>`}
+    ${run && html`<p>${about}${isGone && run.reason === "brief" ? " " + (line ? t(isLineSent ? "lineWasSent" : "lineNotSent", { text: cut(line.text, 90) }) : t("briefLacksIt")) : ""}${changed && (isGone || run.verdict === "recalled" || run.keep) ? " " + nameChange(changed) : ""}</p>`}
     <p class="ways"><a href=${linkTo(conversation, hit.entry, branch, hit.position)}>${t("whereItHappened")}</a>
       ${isOut ? html`<button onClick=${change(api.remove, "exclusions", "includedNow")}>${t("include")}</button>`
         : isPinned ? html`<button title=${t("pinnedPair")} onClick=${change(api.remove, "pins", "unpinnedNow")}>${t("unpin")}</button>`

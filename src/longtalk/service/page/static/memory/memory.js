@@ -95,7 +95,7 @@ function Brief({ talk, brief, policy, changes, excluded }) {
   const belowOf = (line) => {
     const isNew = corrected?.after === line.text;
     const before = isNew ? corrected.before : origins.get(line.id)?.text;
-    return before && html`<${OldMessages} talk=${talk} before=${before} after=${line.text} excluded=${excluded} opened=${isNew} />`;
+    return before && html`<${OldMessages} talk=${talk} line=${line.id} before=${before} excluded=${excluded} opened=${isNew} />`;
   };
   return html`${talk.isOneOfMany && html`<p class="quiet">${t("memoryOfVersion")}</p>`}
     ${isSent ? html`<p class="quiet">${t("memoryHelp")} <a href=${next} onClick=${() => sessionStorage.setItem("turn:" + talk.conversation, "next")}>${t("seeNext")}</a></p>`
@@ -112,7 +112,7 @@ function Brief({ talk, brief, policy, changes, excluded }) {
       <ul class="lines">${removed.map((line) => html`<li key=${line.id}>
         <del>${line.text}</del><small>${nameField(line.field)} · ${sayWhen(line, findSource(talk, line)?.at)} <${Source} talk=${talk} line=${line} />
           <${PutBack} talk=${talk} line=${line} /></small>
-        <${OldMessages} talk=${talk} before=${line.text} after=${brief.lines.map((each) => each.text).join("\n")} excluded=${excluded} opened=${line.text === forgotten} /></li>`)}</ul></details>`}
+        <${OldMessages} talk=${talk} line=${line.id} before=${line.text} excluded=${excluded} opened=${line.text === forgotten} /></li>`)}</ul></details>`}
     ${brief.text && html`<details class="fold"><summary>${t("briefAsSent")}</summary><pre>${brief.text}</pre></details>`}`;
 }
 

@@ -8,41 +8,39 @@ import { findWords, listTexts, listWords } from "../inspector/words.js";
 import { cutAround, linkTo } from "../list/list.js";
 import { readChoice, toRequest } from "../money/policies.js";
 
-const most = 100; // messages that a search finds
 const isOut = (run) => run?.verdict === "left_out" && run.reason === "excluded"; // with its exchange
 
-// Return the messages that have half of the words of a line at least, one of those that were taken from it among them:
-// {hit, isOut, isSent, isShort}, by what the next request has of each; oldest first.
-async function findOld({ conversation, path, branch }, before, after) {
-  const words = listWords(before);
-  const gone = words.filter((word) => !findWords([word], after).length);
-  if (!gone.length) return [];
+// Return the messages that still say what a line says no more: {hit, isOut, isSent, isShort}, by what the next request
+// has of each; oldest first.
+async function findOld({ conversation, path, branch }, line, before) {
   const message = localStorage.getItem("draft:" + conversation) || "…";
-  const [{ hits }, { manifest: { runs }, requests }] = await Promise.all([api.get("/search", { q: before, conversation, limit: most }),
+  const [{ statements }, { manifest: { runs }, requests }] = await Promise.all([api.get(path + "/brief/statements", { branch }),
     api.post(path + "/preview", { branch, message, ...toRequest(readChoice(conversation)) }).catch(() => ({ manifest: { runs: [] }, requests: [] }))]);
-  const fitting = hits.filter(({ text }) => 2 * findWords(words, text).length >= words.length && findWords(gone, text).length);
-  const here = await readPlaces(path, branch, fitting.map((hit) => hit.position));
+  const { outdated = [], changed, text: after, now } = statements.find((each) => each.line === line) || {};
+  const words = listWords(before).filter((word) => !findWords([word], (changed ? now : after) || "").length);
+  const places = await readPlaces(path, branch, outdated);
   // Outlines and summaries may repeat what a message says.
-  const repeated = requests.flatMap(({ body }) => listTexts(body || "")).filter(({ text, kind }) => kind === "Head" && findWords(gone, text).length)
+  const repeated = requests.flatMap(({ body }) => listTexts(body || "")).filter(({ text, kind }) => kind === "Head" && findWords(words, text).length)
     .map(({ text }) => text.trim().replace(/…$/, "")).filter((text) => text.length > 8);
-  return fitting.filter((hit) => here.get(hit.position)?.id === hit.entry).sort((a, b) => a.position - b.position).map((hit) => {
-    const run = runs.find(({ first, last }) => first <= hit.position && hit.position <= last);
-    return { hit, isOut: isOut(run), isSent: ["sent", "held", "recalled"].includes(run?.verdict), isShort: repeated.some((text) => hit.text.includes(text)) };
+  return outdated.filter((position) => places.has(position)).map((position) => {
+    const { id, text, at } = places.get(position);
+    const run = runs.find(({ first, last }) => first <= position && position <= last);
+    return { hit: { entry: id, position, text, at }, isOut: isOut(run), isSent: ["sent", "held", "recalled"].includes(run?.verdict), isShort: repeated.some((part) => text.includes(part)) };
   });
 }
 
 // `excluded` are the messages that are left out already.
-export function OldMessages({ talk, before, after = "", excluded, opened = false }) {
+export function OldMessages({ talk, line, before, excluded, opened = false }) {
   const [open, setOpen] = useState(opened);
   const [found, setFound] = useState(null);
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
-  useEffect(() => { if (opened) setOpen(true); }, [opened, after]);
+  useEffect(() => { if (opened) setOpen(true); }, [opened, line]);
   useEffect(() => {
     let current = true;
-    if (open) findOld(talk, before, after).then((list) => { if (current) { setFound(list); setProblem(""); } }, (error) => current && setProblem(error.message));
+    if (open) findOld(talk, line, before).then((list) => { if (current) { setFound(list); setProblem(""); } }, (error) => current && setProblem(error.message));
     return () => { current = false; };
-  }, [open, before, after, excluded.join()]);
+  }, [open, line, before, excluded.join()]);
   if (!open) return html`<p class="old-more"><button class="small" onClick=${() => setOpen(true)}>${t("oldMessages")}</button></p>`;
   const mark = async (call, hits) => {
     setBusy(true);
