@@ -104,6 +104,7 @@ def fill_store(path: Path) -> None:
             talk = Conversation(id, model=model, policy=Memory(), store=first)
             turn = talk.send("How do I hold the bow, and how much rosin?").turn_id
             talk.brief.add("facts", "Ada is nine.")
+            talk.fork(name="draft")
             text = Archive(first).export(id, format="jsonl").replace(turn, TURN)
             text = text.replace(talk.brief.lines()[0].id, LINE)
         with closing(SQLite(path)) as store:
@@ -188,7 +189,7 @@ def test_an_example_of_the_help_works(example: str, folder: Path, environment: d
         example = example.replace(TURN, json.loads(run("keys", "list", "--json", folder=folder))["id"])
     elif "set-key" in example:
         said = "sk-test\n"
-    elif example == "longtalk delete lesson-7" or "redact" in example:
+    elif ("delete" in example and "--yes" not in example) or "redact" in example:
         example += " --yes"  # At a terminal, a question is answered instead.
     elif "postgresql://" in example:
         database = postgres_server.server()

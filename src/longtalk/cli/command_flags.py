@@ -262,7 +262,7 @@ def delete(**options: Any) -> None:
 
     \b
     longtalk delete lesson-7
-    longtalk delete lesson-7 --branch aside
+    longtalk delete lesson-7 --branch draft
     longtalk delete lesson-7 lesson-8 --yes
     """
     from longtalk.cli.remove import delete as run
