@@ -76,3 +76,5 @@ def test_what_would_fill_the_window_of_any_model_is_refused(folder: Path, monkey
     assert len(find_text_files(["src/*.py"])) == 2
     with pytest.raises(InputError, match=r"such as -f 'src/a\*\.py'"):
         find_text_files(["src/inner/", "src/*.py"])
+    with pytest.raises(InputError, match=r"such as -f 'src/\*\.py'"):
+        find_text_files(["src/**/*.py"])

@@ -94,4 +94,6 @@ def _measure_text(path: str) -> int | None:
 
 def _suggest_pattern(given: str) -> str:
     """Return a pattern that matches fewer files."""
-    return os.path.join(given, "*.md") if os.path.isdir(given) else given.replace("**", "*").replace("*", "a*", 1)
+    if os.path.isdir(given):
+        return os.path.join(given, "*.md")
+    return given.replace("**/", "") if "**/" in given else given.replace("*", "a*", 1)

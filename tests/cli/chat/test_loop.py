@@ -307,7 +307,7 @@ def test_without_an_id_open_lists_the_conversations(
     person.wait_for(r"lesson-7 .* Hello!")
     person.wait_for("/open ID continues one")
     person.type("/open lesson7\n")
-    person.wait_for(r"Did you mean 'lesson-7'\? /open shows all conversations")
+    person.wait_for(r"Did you mean 'lesson-7'\? /open alone lists the last ones")
     person.type("/quit\n")
     assert person.exit_code() == 0
     person.close()

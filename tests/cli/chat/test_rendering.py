@@ -180,8 +180,23 @@ def test_a_long_prompt_shows_how_much_of_it_is_read_and_a_tool_its_name() -> Non
     assert "calling tempo" in shown.get()
 
 
-@pytest.mark.parametrize(("width", "rows"), [(60, 3), (30, 4), (20, 6), (80, 3)])
-def test_lines_that_a_narrower_terminal_has_broken_are_erased(width: int, rows: int) -> None:
+@pytest.mark.parametrize(
+    ("width", "rows", "variables"),
+    [
+        (60, 3, {}),
+        (30, 4, {}),
+        (20, 6, {}),
+        (80, 3, {}),
+        (20, 3, {"XTERM_VERSION": "XTerm(390)"}),
+        (20, 3, {"TERM": "linux"}),
+        (20, 6, {"XTERM_VERSION": "XTerm(390)", "TMUX": "/tmp/tmux-0/default,1,0"}),
+    ],
+)
+def test_lines_that_a_narrower_terminal_has_broken_are_erased(
+    width: int, rows: int, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"TERM": "xterm", "XTERM_VERSION": "", "TMUX": "", **variables}.items():
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
     console = Console(file=io.StringIO(), width=60, force_terminal=True)
     drawing = Drawing(console)
     drawing.show([[Segment("x" * cells)] for cells in (0, 50, 30)])

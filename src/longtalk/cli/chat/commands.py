@@ -222,7 +222,8 @@ def _open(chat: Chat, id: str) -> None:  # noqa: A002
     try:
         chat.session.open(id)
     except InputError as problem:
-        raise InputError(str(problem).replace("`longtalk list`", "/open")) from None
+        text = str(problem).replace("`longtalk list` shows all conversations.", "/open alone lists the last ones.")
+        raise InputError(text) from None
     print_note(f"Continuing conversation {describe_place(chat.session)} with {chat.session.provider.label}.")
     show_last_exchange(chat)
 
@@ -243,7 +244,9 @@ def _multi(chat: Chat, _: str) -> None:
 def _help(chat: Chat, name: str) -> None:
     found = COMMANDS.get(f"/{name.lstrip('/')}") if name else None
     if found is not None:
-        print_note(f"{found.usage}\n    {_describe(found, chat.screen)}")
+        columns = max(30, shutil.get_terminal_size().columns)
+        print_note(found.usage)
+        print_note(textwrap.indent(textwrap.fill(_describe(found, chat.screen), columns - 4), "    "))
         return
     if name:
         print_note(f"Unknown command {name}.{_suggest('/' + name.lstrip('/'))}")

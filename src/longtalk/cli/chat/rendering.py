@@ -6,6 +6,7 @@ drawn again and again, at the bottom of the terminal.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -160,8 +161,15 @@ class Drawing:
     def _erase(self) -> Iterable[Control]:
         """Yield what erases the drawn lines. A terminal that has become narrower has broken the longer ones."""
         room = max(1, self._console.width)
-        for _ in range(sum(max(1, -(-width // room)) for width in self._widths)):
+        rows = [max(1, -(-width // room)) if _breaks_lines() else 1 for width in self._widths]
+        for _ in range(sum(rows)):
             yield Control((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
+
+
+def _breaks_lines() -> bool:
+    """Return True if the terminal breaks lines that no longer fit, as most do, and False if it cuts them."""
+    cuts = "XTERM_VERSION" in os.environ or os.environ.get("TERM", "").startswith(("linux", "rxvt", "screen"))
+    return "TMUX" in os.environ or not cuts
 
 
 class AnswerView:
