@@ -210,6 +210,8 @@ def _read_json(command: str, environment: dict[str, str], where: Path) -> list[s
 def test_the_settings_and_then_the_questions_on_a_page_run(environment: dict[str, str], tmp_path: Path) -> None:
     environment = {**environment, "XDG_CONFIG_HOME": str(tmp_path / "config")}
     (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "bows.md").write_text("Hold them lightly.")
     assert len(SETTINGS) >= 5
     assert len(QUESTIONS) >= 5
     for command in SETTINGS:
