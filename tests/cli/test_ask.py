@@ -513,15 +513,15 @@ def test_a_misspelled_option_is_pointed_out(
 def test_the_last_answer_is_printed_again_whole_or_its_code(
     loopback: Loopback, environment: dict[str, str], talks: str
 ) -> None:
-    loopback.say(streamed("Use:\n\n```py\nprint(1)\n```"))
-    longtalk(*at(loopback, talks, "How?"), environment=environment)
-    whole, code, entry = (
+    loopback.say(streamed("So."), streamed("Use:\n\n```py\nprint(1)\n```"))
+    longtalk(*at(loopback, talks, "Why?"), environment=environment)
+    longtalk(*at(loopback, talks, "-c", "How?"), environment=environment)
+    whole, code, exchange = (
         longtalk("show", "--store", talks, *more, environment=environment).stdout
         for more in (["--last"], ["-x"], ["-n", "1"])
     )
     assert (whole, code) == ("Use:\n\n```py\nprint(1)\n```\n", "print(1)\n")
-    assert "assistant" in entry.splitlines()[0]
-    assert "How?" not in entry
+    assert ("How?" in exchange, "Why?" in exchange) == (True, False)
     printed = json.loads(longtalk("show", "--store", talks, "--last", "--json", environment=environment).stdout)
     assert (printed["role"], printed["text"]) == ("assistant", whole.rstrip("\n"))
 
