@@ -31,7 +31,7 @@ from longtalk.stores.base import MAIN, ConversationInfo, DeletionReceipt, Search
 from longtalk.stores.checks import check_parents
 from longtalk.transcript.manifest import read_manifest as read_manifest
 from longtalk.transcript.pack import Entry
-from longtalk.transcript.transcript import Transcript
+from longtalk.transcript.standing import read_record
 from longtalk.wires.pairing import check_pairs
 
 if TYPE_CHECKING:
@@ -303,13 +303,14 @@ class AsyncArchive(AsyncArchiveReading):
         """
         from longtalk.branches.rebuild import strip_settings
         from longtalk.branches.settings import StoredSettings, find_settings
-        from longtalk.memory.brief.record import read_brief_record, redact_since, with_brief_record
+        from longtalk.memory.brief.record import BriefRecord, redact_since, with_brief_record
         from longtalk.memory.recall.labels import find_quotes
         from longtalk.policies import KeepAll
 
         original: Entry | None = None
         is_erased = False
-        places: dict[str, tuple[int, int]] = {}
+        briefs: dict[str, BriefRecord] = {}
+        settings: dict[str, StoredSettings] = {}
         while True:
             # A turn that was running meanwhile may have quoted the entry, so this ends when nothing is left to erase.
             found: dict[str, bytes] = {}
@@ -319,7 +320,14 @@ class AsyncArchive(AsyncArchiveReading):
                 if position is None:
                     continue
                 original = original or entries[position]
-                places[head.branch] = entries[position].at, position
+                # What the store erases with the entry is read before: the changes of the app must stay.
+                records = () if is_erased else (await self._read_head(conversation, head.branch)).records
+                brief = next((each.record for each in reversed(records) if each.record.kind == BRIEF), None)
+                if brief is not None and (read := read_record(brief, BriefRecord)) is not None:
+                    briefs[head.branch] = redact_since(read, entries[position].at, position)
+                held = find_settings(each.record for each in records if each.position >= position)
+                if held is not None:
+                    settings[head.branch] = held
                 found |= _select_changed(
                     (other, rest or REDACTED) for other, rest in find_quotes(original, entries[position + 1 :])
                 )
@@ -332,19 +340,13 @@ class AsyncArchive(AsyncArchiveReading):
                 break
             for name, native in found.items():
                 await self._call(self.store.redact, conversation, name, native)
-        for branch, (at, position) in places.items():
-
-            def strip_brief(transcript: Transcript, at: int = at, position: int = position) -> Transcript:
-                return with_brief_record(transcript, redact_since(read_brief_record(transcript), at, position))
-
+        for branch, record in briefs.items():
             stored = AsyncBranch(self.store, self.owner, conversation, branch, KeepAll())
-            records = (await self._read_head(conversation, branch)).records
-            if any(each.record.kind == BRIEF for each in records):
-                await call_store(self.store, partial(stored.attach, strip_brief))
-            # The system text that was given with a later turn may quote the entry, so it is not stored again.
-            held: StoredSettings | None = find_settings(each.record for each in records if each.position >= position)
-            if held is not None:
-                await call_store(self.store, partial(stored.attach, partial(strip_settings, stored=held)))
+            await call_store(self.store, partial(stored.attach, partial(with_brief_record, record=record)))
+        # The system text that was given with a later turn may quote the entry, so it is not stored again.
+        for branch, held in settings.items():
+            stored = AsyncBranch(self.store, self.owner, conversation, branch, KeepAll())
+            await call_store(self.store, partial(stored.attach, partial(strip_settings, stored=held)))
         await call_store(self.store, lambda: forget_source(self.store, self.owner, conversation))
 
     async def delete(self, conversation: str) -> DeletionReceipt:
