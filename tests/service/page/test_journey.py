@@ -174,6 +174,10 @@ def test_a_policy_from_the_costs_is_used_for_the_next_message(serve: Serve, visi
     expect(answers(one.page).nth(3)).to_contain_text("Answer 3.")
     one.page.locator(".views").get_by_role("link", name="What it saw").click()
     expect(one.page.get_by_role("tabpanel")).to_contain_text("“Last 10 exchanges”")
+    one.page.get_by_role("link", name="Costs", exact=True).click()
+    one.page.get_by_role("button", name="Compare policies").click()
+    expect(one.page.locator(".policies li", has_text="in use").first).to_contain_text("Last 10 exchanges")
+    expect(one.page.get_by_text("chosen for the next message")).to_have_count(0)
 
 
 def test_own_keys_are_found_by_the_palette_and_revoked(serve: Serve, visit: Visits) -> None:

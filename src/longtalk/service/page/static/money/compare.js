@@ -43,7 +43,7 @@ export function Compare({ conversation, path, branch, priced, paid, made }) {
   // What is chosen for the next message counts as in use.
   const chosen = readChoice(conversation);
   const own = { model: toLabel(chosen.model, served) || state.model, policy: chosen.policy || state.policy };
-  const isChosen = !!(chosen.model || chosen.policy);
+  const isChosen = own.model !== state.model || own.policy !== state.policy; // and not used yet
   const now = state.runs?.find((each) => each.model === own.model && each.policy === own.policy && !each.problem);
   // Where what is in use now is free of charge, amounts are compared with the model that was paid for before.
   const reference = now?.cost > 0 ? now : state.runs?.find((each) => each.policy === own.policy && priced.includes(each.model) && each.cost > 0) ?? now;
