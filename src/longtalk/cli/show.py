@@ -175,7 +175,9 @@ def print_history(
         for part in parts or [each.text]:
             _print_indented(part)
         if ends and each.turn in turns:
-            print_text(f"  [{format_turn_usage(each.turn, turns)}]")
+            used = f"[{format_turn_usage(each.turn, turns)}]"
+            room = shutil.get_terminal_size().columns - 2
+            print_text("\n".join(f"  {part}" for part in (wrap_line(used, room) if sys.stdout.isatty() else [used])))
 
 
 def _print_indented(text: str) -> None:

@@ -39,7 +39,7 @@ def set_setting(name: str, value: str) -> Path:
         end = _find_table(statements, 0)
         top, was_set = _change_values(statements[:end], {name: typed} if value else {}, {name})
         if not value and not was_set:
-            raise InputError(f"The setting {name!r} is not set in {get_settings_path()}, so it has its default value.")
+            raise InputError(f"The setting {name!r} is not set in {get_settings_path()}.")
         if end < len(statements) and top.strip() and not top.endswith("\n\n"):
             top += "\n"
         return top + "".join(statements[end:])
