@@ -15,7 +15,7 @@ __all__ = ["Array", "Column", "Postings", "Sizes", "are_in", "find_groups", "fin
 Array: TypeAlias = NDArray[Any]
 
 _MIN_TAIL = 8_192  # terms that are searched one by one before the postings are sorted again
-_MAX_TAIL_SHARE = 1 / 16  # the same, as a share of the terms that are sorted
+_MAX_TAIL_SHARE = 1 / 64  # the same, as a share of the terms that are sorted
 
 
 class Sizes(NamedTuple):
@@ -162,9 +162,14 @@ class Postings:
         found = np.flatnonzero(tail == term)
         if len(found):
             where = np.searchsorted(self.starts.values, found + self._sorted_terms, "right") - 1
-            new, new_counts = np.unique(where, return_counts=True)
+            new, firsts = find_groups(where)
+            new_counts = np.diff(firsts, append=len(where))
             parts, counts = np.concatenate((parts, new)), np.concatenate((counts, new_counts))
         return parts, counts
+
+    def is_empty(self) -> bool:
+        """Return True if no part has a term."""
+        return not len(self.terms)
 
     def pick(self, parts: Array) -> Postings:
         """Return the postings of these parts alone, numbered from 0. `parts` is sorted."""
@@ -192,8 +197,14 @@ class _PickedPostings(Postings):
         return self._all.get_terms(int(self._picked[part]))
 
     def get_sizes(self) -> Array:
-        sizes: Array = self._all.get_sizes()[self._picked]
+        starts = self._all.starts.values
+        sizes: Array = starts.take(self._picked + 1, mode="clip") - starts[self._picked]
+        if len(sizes) and self._picked[-1] == len(starts) - 1:
+            sizes[-1] = len(self._all.terms) - starts[-1]
         return sizes
+
+    def is_empty(self) -> bool:
+        return not self.get_sizes().any()
 
     def find(self, term: int) -> tuple[Array, Array]:
         parts, counts = self._all.find(term)

@@ -14,13 +14,13 @@ import numpy as np
 from longtalk.memory.recall.columns import Array, Column, find_highest
 from longtalk.memory.recall.index import RecallIndex
 from longtalk.memory.recall.query import Query, parse_query
-from longtalk.memory.recall.ranking import find_days, find_years, shift
+from longtalk.memory.recall.ranking import are_in_days, find_years, shift
 
 __all__ = ["MAX_UNITS", "narrow", "select_units"]
 
 MAX_UNITS = 10_000
 """The maximum number of units that are all ranked, if recall is by words."""
-_KEPT_UNITS = 5_000
+_KEPT_UNITS = 2_500
 _FREQUENT = 2_000
 """A term in more parts than this counts only as long as fewer units than are kept have a score."""
 
@@ -33,26 +33,27 @@ def narrow(index: RecallIndex, query: str, now: int) -> RecallIndex:
     """
     if len(index) <= MAX_UNITS or index.vectors is not None:
         return index
-    days = find_days(index)
-    scores = _score_units(index, parse_query(query, now=now, years=find_years(days)), days)
-    kept = find_highest(scores, _KEPT_UNITS)
-    return select_units(index, kept[scores[kept] > 0])
+    scores = _score_units(index, parse_query(query, now=now, years=find_years(index.times.values)))
+    kept = np.flatnonzero(scores > 0)
+    if len(kept) > _KEPT_UNITS:
+        kept = kept[find_highest(scores[kept], _KEPT_UNITS)]
+    return select_units(index, kept)
 
 
-def _score_units(index: RecallIndex, query: Query, days: Array) -> Array:
-    """Return a rough score of each unit for a query. `days` has the day of each unit."""
+def _score_units(index: RecallIndex, query: Query) -> Array:
+    """Return a rough score of each unit for a query."""
     weights = index.weights
     own = _score_terms(index, query)
-    lent = own * np.where(index.is_assistant.values, weights.assistant_lends, 1.0)
+    lent = own * np.where(index.is_assistant.values, np.float32(weights.assistant_lends), np.float32(1))
     scores = own.copy()
     for offset, share in weights.borrow:
         borrowers, lenders = shift(offset)
-        scores[borrowers] += share * lent[lenders]
+        scores[borrowers] += np.float32(share) * lent[lenders]
     if not query.about_assistant:
-        scores *= np.where(index.is_assistant.values, weights.assistant, 1.0)
+        scores *= np.where(index.is_assistant.values, np.float32(weights.assistant), np.float32(1))
     highest = float(scores.max(initial=0.0)) or 1.0
     for first, last in query.days:
-        scores[(days >= first) & (days <= last) & (days != 0)] += highest * weights.day
+        scores[are_in_days(index.times.values, first, last)] += highest * weights.day
     return scores
 
 
@@ -65,15 +66,15 @@ def _score_terms(index: RecallIndex, query: Query) -> Array:
     terms = np.array(sorted(numbers), np.int64)
     rarities = index.compute_rarities(terms)
     order = np.argsort(-rarities, kind="stable")
-    scores: Array = np.zeros(len(index))
+    scores: Array = np.zeros(len(index), np.float32)
     for term, rarity in zip(terms[order].tolist(), rarities[order].tolist(), strict=True):
         if index.part_counts.values[term] > _FREQUENT and np.count_nonzero(scores) >= _KEPT_UNITS:
             break
         units = index.part_units.values[index.postings.find(term)[0]]
         if index.label_counts.values[term]:
             labelled = index.label_units.values[index.label_terms.values == term]
-            units = np.union1d(units, labelled)
-        # A unit of several parts with the term scores once.
+            units = np.concatenate((units, labelled))
+        # A unit that contains the term several times scores once.
         scores[units] += rarity
     return scores
 
@@ -83,20 +84,21 @@ def select_units(index: RecallIndex, units: Array) -> RecallIndex:
 
     `units` are the numbers of the units, in order. What the selected index lacks are the texts.
     """
-    places = np.full(len(index), -1, np.int32)
-    places[units] = np.arange(len(units))
-    part_places = places[index.part_units.values]
-    parts = np.flatnonzero(part_places >= 0)
-    label_places = places[index.label_units.values]
-    labels = np.flatnonzero(label_places >= 0)
+    firsts = index.first_parts.values
+    counts = firsts.take(units + 1, mode="clip") - firsts[units]
+    if len(units) and units[-1] == len(index) - 1:
+        counts[-1] = len(index.part_units) - firsts[-1]
+    part_units = np.repeat(np.arange(len(units)), counts)
+    parts = np.arange(len(part_units)) + (firsts[units] - np.cumsum(counts) + counts)[part_units]
+    labels = np.flatnonzero(np.isin(index.label_units.values, units)) if len(index.label_units) else units[:0]
     found = copy(index)
     found.size, found.skipped_parts = 0, round(index.parts) - len(parts)
     for name in ("positions", "times", "is_assistant", "speakers", "lengths", "has_one_part"):
         setattr(found, name, getattr(index, name).pick(units))
     for name in ("part_starts", "part_stops", "traits", "norms"):
         setattr(found, name, getattr(index, name).pick(parts))
-    found.part_units = _make_column(part_places[parts])
-    found.first_parts = _make_column(np.searchsorted(found.part_units.values, np.arange(len(units))))
+    found.part_units = _make_column(part_units)
+    found.first_parts = _make_column(np.cumsum(counts) - counts)
     # Units with a gap between them are no neighbours.
     gaps = np.diff(units, prepend=-1) > 1
     found.stretches = _number_runs(gaps, index.stretches.values[units])
@@ -104,7 +106,7 @@ def select_units(index: RecallIndex, units: Array) -> RecallIndex:
     found.topics = _number_runs(False, index.topics.values[units])
     found.postings = index.postings.pick(parts)
     found.label_terms, found.label_words = index.label_terms.pick(labels), index.label_words.pick(labels)
-    found.label_units = _make_column(label_places[labels])
+    found.label_units = _make_column(np.searchsorted(units, index.label_units.values[labels]))
     return found
 
 

@@ -22,7 +22,7 @@ from longtalk.memory.recall.parts import STANDING, TIMED
 from longtalk.memory.recall.query import EPOCH, get_year, parse_query
 from longtalk.memory.terms import split_words, stem
 
-__all__ = ["Ranking", "find_days", "find_years", "shift"]
+__all__ = ["Ranking", "are_in_days", "find_years", "shift"]
 
 _MAX_RANKED = 2_000  # parts to rank, even if more match
 _MAX_TERMS_PER_END = 24  # of a long message, this many terms from the beginning and from the end are used
@@ -59,7 +59,7 @@ class Ranking:
         self.weights = index.weights
         self.units, self.parts = len(index), len(index.part_units)
         self._read_columns()
-        self.query = parse_query(query, now=now, years=find_years(self._days))
+        self.query = parse_query(query, now=now, years=find_years(index.times.values))
         assistant = 1.0 if self.query.about_assistant else self.weights.assistant
         self.role_weights = np.where(self._is_assistant, assistant, 1.0)
         self._borrowing = self._list_borrowing()
@@ -87,7 +87,6 @@ class Ranking:
     def _read_columns(self) -> None:
         """Read the properties of units and parts that ranking uses."""
         index, weights = self.index, self.weights
-        self._days = find_days(index)
         self._part_units = index.part_units.values
         self._first_parts = index.first_parts.values
         self._is_assistant = index.is_assistant.values
@@ -293,7 +292,7 @@ class Ranking:
             gains[borrows] = weight / _GROUP_SCORES * sums[groups[borrows]]
         highest = float(scores.max(initial=0.0)) or 1.0
         for first, last in self.query.days:
-            named = (self._days >= first) & (self._days <= last) & (self._days != 0)
+            named = are_in_days(index.times.values, first, last)
             self.days[named] += highest * weights.day * (1.0 if first == last else 0.5)
 
     def compute_final_scores(self) -> tuple[Array, Array]:
@@ -357,17 +356,19 @@ class Ranking:
         return float(scores[~are_in(positions, exclude)].max(initial=0.0))
 
 
-def find_days(index: RecallIndex) -> Array:
-    """Return, for each unit, its day as an ordinal; 0 if it is unknown."""
-    times = index.times.values
-    days: Array = np.where(times == 0, 0, EPOCH + times // _DAY)
-    return days
+def are_in_days(times: Array, first: int, last: int) -> Array:
+    """Return, for each time, whether it is known and in the days from `first` to `last`, which are ordinals."""
+    found: Array = (times >= (first - EPOCH) * _DAY) & (times < (last + 1 - EPOCH) * _DAY) & (times != 0)
+    return found
 
 
-def find_years(days: Array) -> range:
-    """Return the years from the first of these days to the last one."""
-    dated = days[days != 0]
-    return range(get_year(int(dated.min())), get_year(int(dated.max())) + 1) if len(dated) else range(0)
+def find_years(times: Array) -> range:
+    """Return the years from the first of these times to the last one. A time of 0 is unknown."""
+    if not times.all():
+        times = times[times != 0]
+    days = (EPOCH + int(each) // _DAY for each in (times.min(), times.max())) if len(times) else ()
+    years = [get_year(day) for day in days]
+    return range(years[0], years[1] + 1) if years else range(0)
 
 
 def shift(offset: int) -> tuple[slice, slice]:

@@ -55,7 +55,7 @@ def rank(index: RecallIndex, query: str, *, now: int = 0, exclude: Container[int
     `now` is the time of the query in seconds.
     """
     index = narrow(index, query, now)
-    if not index.postings.get_sizes().any():
+    if index.postings.is_empty():
         return RankedHits((), 0.0)
     ranking = Ranking(index, query, now)
     parts, scores = ranking.compute_final_scores()
