@@ -33,6 +33,7 @@ from longtalk.memory.profile.lines import (
     TurnProfile,
     fit_profile,
     is_private,
+    list_newest,
     make_private_record,
     merge_lines,
     parse_owner_record,
@@ -70,13 +71,16 @@ class _Merged(NamedTuple):
     contributions: tuple[Contribution, ...] = ()
     app: OwnerRecord = OwnerRecord()
     lines: tuple[ProfileLine, ...] = ()
+    newest: tuple[ProfileLine, ...] = ()
+    """The lines that a turn may send."""
 
     def update(self, known: Mapping[str, _Known], app: OwnerRecord) -> _Merged:
         """Return the lines of these conversations; the same ones if nothing has changed."""
         found = tuple([each for old in known.values() for each in old.contributions])
         if found == self.contributions and app == self.app:
             return self
-        return _Merged(found, app, tuple(merge_lines(found, app)))
+        lines = merge_lines(found, app)
+        return _Merged(found, app, tuple(lines), tuple(list_newest(lines)))
 
 
 class _Cache:
@@ -115,11 +119,10 @@ def read_turn_profile(store: Store, owner: str, conversation: str, config: Profi
     _note_sources(store, owner, known, app)
     while True:
         merged = merged.update(known, app)
-        lines = merged.lines
-        profile = fit_profile(lines, config, counter, conversation)
+        profile = fit_profile(merged.newest, config, counter, conversation)
         sent = {line.id for line in profile.lines}
         # One source is enough: a line stays while any conversation states it.
-        sources = {line.sources[0].conversation for line in lines if line.id in sent and line.sources}
+        sources = {line.sources[0].conversation for line in merged.newest if line.id in sent and line.sources}
         # A redaction changes no time.
         checked = _read_conversations(store, owner, sources - fresh)
         stale = [name for name, each in checked.items() if known[name].revisions != each.revisions]
@@ -249,7 +252,7 @@ def _read_known(
     missing = [name for name, each in known.items() if each is _NOTHING]
     if len(infos) == MAX_CONVERSATIONS:
         # If even the last of the list is new, others may have changed that are not in it.
-        is_missed = infos[-1].updated > max((old.updated for old in before.values()), default=0)
+        is_missed = not any(old.updated >= infos[-1].updated for old in before.values())
         for name in app.sources:
             if name not in known and name in before and not is_missed:
                 known[name] = before[name]

@@ -74,5 +74,6 @@ def to_utf8_json(meta: Mapping[str, Any]) -> bytes:
 
 def meta_from_json(data: bytes) -> dict[str, Any]:
     """Decode metadata from JSON written by `to_ascii_json` or `to_utf8_json`."""
-    meta: dict[str, Any] = json.loads(data)
+    # Most conversations have none, and a list has many of them.
+    meta: dict[str, Any] = {} if data == b"{}" else json.loads(data)
     return meta

@@ -192,14 +192,21 @@ def merge_lines(contributions: Iterable[Contribution], app: OwnerRecord) -> list
     return sorted(found.values(), key=lambda line: (line.at, line.id))
 
 
-def fit_profile(lines: Iterable[ProfileLine], config: Profile, counter: Counter, conversation: str) -> TurnProfile:
-    """Return the lines that fit the budget of a profile, as requests of this conversation contain them."""
+def list_newest(lines: Iterable[ProfileLine]) -> list[ProfileLine]:
+    """Return the lines that may be sent: those stated last, oldest first."""
     newest = sorted(lines, key=lambda line: line.seen)[-MAX_LINES:]
-    by_id = {line.id: line for line in newest if config.schema.find(line.field) is not None}
-    as_lines = [
-        Line(line.id, line.field, line.text, at=line.at, seen=line.seen)
-        for line in sorted(by_id.values(), key=lambda line: (line.at, line.id))
-    ]
+    return sorted(newest, key=lambda line: (line.at, line.id))
+
+
+def fit_profile(lines: Iterable[ProfileLine], config: Profile, counter: Counter, conversation: str) -> TurnProfile:
+    """Return the lines that fit the budget of a profile, as requests of this conversation contain them.
+
+    `lines` are those that `list_newest` returns.
+    """
+    lines = list(lines)
+    known = {name for name in {line.field for line in lines} if config.schema.find(name) is not None}
+    by_id = {line.id: line for line in lines if line.field in known}
+    as_lines = [Line(line.id, line.field, line.text, at=line.at, seen=line.seen) for line in by_id.values()]
     fitting, _ = fit_budget(as_lines, config.brief, counter)
     keys = {field.name: field.key for field in config.schema.fields}
     return TurnProfile(
