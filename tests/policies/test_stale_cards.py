@@ -9,6 +9,7 @@ import pytest
 from longtalk import Conversation, Memory
 from longtalk.memory.brief.lines import Line
 from longtalk.policies import KeepAll
+from longtalk.reply import Reply
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says, validate
 from longtalk.wires import HTTP_WIRES
@@ -65,6 +66,27 @@ def test_recent_exchanges_stay_when_a_line_of_their_cards_is_corrected() -> None
     assert reply.context is not None
     (run,) = [run for run in reply.context.manifest if run.reason == "memory card left out"]
     assert (held.history()[run.first].turn, run.verdict) == (turn, "sent")
+
+
+def list_gone(reply: Reply) -> set[int]:
+    """Return the positions of the messages that a request leaves out."""
+    assert reply.context is not None
+    return {i for run in reply.context.manifest if run.is_gone for i in range(run.first, run.last + 1)}
+
+
+def test_only_the_exchange_whose_card_states_a_forgotten_line_leaves_the_request() -> None:
+    provider = CardModel(make_answer("Good strings.", CARD))
+    held = talk(provider, Memory(recall=0))
+    turn, line = talk_until_noted(held)
+    before = list_gone(held.send("And now?"))
+    noted = {entry.position for entry in held.history() if entry.turn == turn}
+    earlier = {i for i in range(min(noted)) if i not in before}
+    assert before.isdisjoint(noted)
+    assert earlier
+    held.brief.revoke(line.id)
+    for message in ("And then?", "Go on."):
+        assert list_gone(held.send(message)) == before | noted
+        assert "62 euros" not in provider.requests[-1].decode()
 
 
 def test_a_call_of_the_memory_tool_is_sent_without_what_was_corrected() -> None:

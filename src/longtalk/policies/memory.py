@@ -225,8 +225,8 @@ class CompactToBrief(msgspec.Struct, frozen=True):
     def with_current_brief(self, view: View) -> View:
         """Return the view with a head that contains the current brief.
 
-        All exchanges are kept, with one exception: if memory cards state a line that was forgotten, the newest
-        exchange with such a card is left out, and with it all older exchanges that are not pinned.
+        All exchanges are kept, besides those whose memory cards state a line that was forgotten. Pinned ones are kept
+        without these cards.
         """
         record = read_brief_record(view.transcript)
         dropped = self._find_revoked_blocks(view, record)
@@ -260,14 +260,12 @@ class CompactToBrief(msgspec.Struct, frozen=True):
         return "catch_up" if max(raw, record.covers) < current else "small"
 
     def _find_revoked_blocks(self, view: View, record: BriefRecord) -> list[Block]:
-        """Return the droppable exchanges up to the newest one whose card states a forgotten line; empty if none does.
+        """Return the droppable exchanges whose card states a forgotten line; all others stay in the request.
 
         One whose card states a line that was corrected is sent without the card, so that it need not be left out.
         """
-        droppable = view.droppable_blocks
         forgotten = frozenset(record.content.revoked) - list_corrected_ids(record.corrections)
-        stating = [i for i, block in enumerate(droppable) if _states(view, block, forgotten)]
-        return droppable[: stating[-1] + 1] if stating else []
+        return [block for block in view.droppable_blocks if _states(view, block, forgotten)]
 
     def _count_recent(self, view: View, droppable: Sequence[Block]) -> int:
         lengths = [round(view.scale * block.tokens) for block in droppable]

@@ -21,10 +21,12 @@ export function sayWhen(line, said) {
 }
 
 // A line that can be edited and revoked. `path` is that of all lines; `source` says where it came from, `said` when.
-export function Line({ line, source, said = null, path, query, change, below = null, sure = t("revokeSure"), onEdit = () => {}, onForget = () => {} }) {
+export function Line({ line, source, said = null, path, query, change, below = null, sure = t("revokeSure"), sayEffect = async () => "", onEdit = () => {}, onForget = () => {} }) {
   const own = `${path}/${encodeURIComponent(line.id)}`;
   const [draft, setDraft] = useKept("edit:" + own);
   const box = useRef(null);
+  const [effect, setEffect] = useState("");
+  useEffect(() => { if (draft !== null) sayEffect().then(setEffect); }, [draft === null]);
   useEffect(() => box.current?.focus(), [draft === null]);
   const [busy, setBusy] = useState(false);
   const run = async (call) => {
@@ -43,7 +45,7 @@ export function Line({ line, source, said = null, path, query, change, below = n
     onEdit(line.text, text);
   };
   const revoke = async () => {
-    const isSure = await ask({ title: t("revokeTitle", { text: cut(line.text) }), text: sure, action: t("forget"), danger: true });
+    const isSure = await ask({ title: t("revokeTitle", { text: cut(line.text) }), text: [sure, await sayEffect()].join(" "), action: t("forget"), danger: true });
     if (isSure && await run(() => api.remove(own, query))) onForget(line.text);
   };
   const onKey = (event) => {
@@ -55,7 +57,7 @@ export function Line({ line, source, said = null, path, query, change, below = n
     ${draft === null
       ? html`<span class="line" title=${t("edit")} onClick=${() => busy || setDraft(line.text)}>${line.text}</span>`
       : html`<form onSubmit=${save}><textarea ref=${box} rows="2" aria-label=${t("editLine", about)} value=${draft} onInput=${(e) => setDraft(e.target.value)} onKeyDown=${onKey} />
-          <span class="row"><button class="primary" disabled=${busy || !draft.trim()}>${t("save")}</button><button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></span></form>`}
+          <span class="row"><button class="primary" disabled=${busy || !draft.trim()}>${t("save")}</button><button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></span>${effect && html`<small>${effect}</small>`}</form>`}
     <small>${sayWhen(line, said)}${day(line.seen) !== day(line.at) ? ` · ${t("seen", { day: day(line.seen) })}` : ""} ${source}
       <span class="ways">${draft === null && html`<button class="small" disabled=${busy} aria-label=${t("editLine", about)} onClick=${() => setDraft(line.text)}>${t("edit")}</button>`}
       <button class="small danger" disabled=${busy} aria-label=${t("revokeLine", about)} title=${t("revokeHelp")} onClick=${revoke}>${t("forget")}</button></span></small>${below}</li>`;

@@ -3,11 +3,11 @@ import { html, useEffect, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { notify, report } from "../dialogs.js";
-import { cut, day, days, nameField, plain, time } from "../format.js";
+import { count, cut, day, days, dollars, nameField, plain, time } from "../format.js";
 import { goTo } from "../inspector/compaction.js";
 import { readPlaces } from "../inspector/runs.js";
 import { linkTo } from "../list/list.js";
-import { namePolicy } from "../money/policies.js";
+import { namePolicy, readChoice, toRequest } from "../money/policies.js";
 import { announce, onOthers } from "../chat/talk.js";
 import { Add, Line, UsePolicy, sayWhen } from "./lines.js";
 import { OldMessages } from "./old.js";
@@ -104,7 +104,7 @@ function Brief({ talk, brief, policy, changes, excluded }) {
     ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${nameField(name)}>
       <h2 class="field-name">${nameField(name)}</h2>
       <ul class="lines">${lines.map((line) => html`<${Line} key=${line.id} line=${line} change=${talk.change} path=${talk.path + "/brief"} query=${{ branch: talk.branch, everywhere: true }}
-        said=${line.entry ? findSource(talk, line)?.at : null} onEdit=${(before, after) => setCorrected({ before, after })} sure=${t("revokeSureHere")} onForget=${setForgotten}
+        said=${line.entry ? findSource(talk, line)?.at : null} onEdit=${(before, after) => setCorrected({ before, after })} sure=${t("revokeSureHere")} sayEffect=${async () => (isSent ? sayEffect(talk) : "")} onForget=${setForgotten}
         source=${html`<${Source} talk=${talk} line=${line} origin=${origins.get(line.id)} />`}
         below=${belowOf(line)} />`)}</ul></section>`)}
     <${Add} fields=${brief.fields} first="facts" change=${talk.change} path=${talk.path + "/brief"} more=${{ branch: talk.branch }} fieldLabel=${t("lineField")} label=${t("lineText")} action=${t("addLine")} begun=${talk.adds} />
@@ -117,6 +117,13 @@ function Brief({ talk, brief, policy, changes, excluded }) {
 }
 
 const findSource = (talk, line, origin) => talk.sources.get((line.entry ? line : origin)?.id);
+
+// Say what a change of a line does to the next request: its head is new, so that nothing of it is in the provider's cache.
+async function sayEffect({ conversation, path, branch }) {
+  const order = { branch, message: localStorage.getItem("draft:" + conversation) || "…", ...toRequest(readChoice(conversation)) };
+  const next = await api.post(path + "/estimate", order).catch(() => null);
+  return next ? t(next.cost ? "newHeadCosts" : "newHead", { tokens: count(next.tokens), cost: dollars(next.cost) }) : "";
+}
 
 function Source({ talk, line, origin }) {
   const source = findSource(talk, line, origin);
