@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,11 @@ def test_a_folder_is_its_text_files_in_order(folder: Path, capsys: pytest.Captur
 )
 def test_names_say_where_a_file_is_but_not_where_the_folder_is(given: str, names: list[str], folder: Path) -> None:
     assert [each.name for each in find_text_files([given.format(folder=folder)])] == names
+
+
+def test_a_pipe_in_a_folder_is_left_alone(folder: Path) -> None:
+    os.mkfifo(folder / "inner" / "pipe")
+    assert [each.name for each in find_text_files(["src/inner"])] == ["inner/a.py"]
 
 
 def test_the_current_folder_has_no_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,9 @@ def _walk(folder: str) -> Iterator[str]:
     """Yield the files of a folder and the folders in it, in order of their names."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(each for each in folders if each[0] != "." and each not in _SKIPPED)
-        yield from (os.path.join(place, each) for each in sorted(files) if each[0] != ".")
+        paths = (os.path.join(place, each) for each in sorted(files) if each[0] != ".")
+        # Reading a pipe would wait for a writer.
+        yield from filter(os.path.isfile, paths)
 
 
 def _measure_text(path: str) -> int | None:
