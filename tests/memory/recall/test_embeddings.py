@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from longtalk.memory.recall.embeddings import Vectors
+from longtalk.memory.recall.embeddings import Vectors, multiply_rows
 
 LOAD = """
 import logging
@@ -39,3 +39,10 @@ def test_vectors_of_texts_are_those_of_the_publishers_own_library(text: str, fir
     vectors = Vectors()
     assert vectors.model == "potion-base-8M-f65d0f32"
     np.testing.assert_allclose(vectors.embed([text])[0, :4], first_numbers, atol=1e-6)
+
+
+@pytest.mark.parametrize(("count", "vectors"), [(0, 3), (1, 1), (171, 6), (3_000, 7), (40, 2_000)])
+def test_rows_are_multiplied_a_few_at_a_time(count: int, vectors: int) -> None:
+    source = np.random.default_rng(count)
+    rows, others = (source.integers(-9, 9, (each, 256)).astype(np.float32) for each in (count, vectors))
+    assert np.array_equal(multiply_rows(rows, others), rows @ others.T)
