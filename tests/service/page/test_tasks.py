@@ -426,6 +426,9 @@ def test_a_corrected_line_stays_in_its_place_and_messages_that_contradict_it_are
     one.page.go_back()
     line.get_by_role("button", name="Find earlier messages that say it").click()
     expect(old).to_contain_text("All messages that say the old thing are left out.")
+    one.page.get_by_role("link", name="tokens in the next request").click()
+    one.page.get_by_label("Did the model forget something?").fill("birthday 26 September")
+    expect(one.page.locator(".hit").first).to_contain_text("The line “birthday is 26 September” was corrected on")
 
 
 def test_a_message_that_a_search_finds_is_shown_in_the_chat_and_left_out(serve: Serve, visit: Visits) -> None:
