@@ -35,6 +35,7 @@ from typing import Any
 
 import msgspec
 
+from bench.recall_left_out import compare_left_out
 from bench.recall_owner import import_sessions, measure_owner
 from longtalk import Conversation, Memory, Recall
 from longtalk._util import json_bytes
@@ -304,10 +305,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--owner", action="store_true", help="only: each session of LoCoMo as a conversation of its own"
     )
+    parser.add_argument(
+        "--left-out", action="store_true", help="only: what is found with choices made without the conversation"
+    )
     given = parser.parse_args(arguments)
     goals: list[dict[str, Any]] = []
     if not given.paths:
         print("No data. Pass LoCoMo or BEAM files to measure recall.")
+    if given.left_out:
+        for meaning in (False, True)[: 1 + bool(importlib.util.find_spec("wordllama"))]:
+            sets = dict(read_talks(path) for path in given.paths)
+            compare_left_out(sets, BUDGETS, Characters(), share_of_evidence, meaning=meaning)
+        return
     for path in given.paths:
         name, talks = read_talks(path)
         if given.owner:

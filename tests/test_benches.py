@@ -8,9 +8,27 @@ from typing import Any
 
 import pytest
 
-from bench import bill, copying, local, months, path, profile, recall, recall_index, stream, traces, turns, turns_served
+from bench import (
+    bill,
+    copying,
+    local,
+    months,
+    path,
+    profile,
+    recall,
+    recall_index,
+    recall_left_out,
+    stream,
+    traces,
+    turns,
+    turns_served,
+)
+from longtalk.memory.recall.config import Recalled
+from longtalk.memory.recall.gain import Evidence
+from longtalk.memory.recall.index import Weights
 from longtalk.policies import Compactor, KeepAll, OverExchanges
 from longtalk.wires import HTTP_WIRES
+from tools.ranker import train
 
 
 def goals(text: str) -> dict[str, Any]:
@@ -172,6 +190,56 @@ def test_recall_is_measured_on_files_of_both_kinds(
     shares = [goal["value"] for name, goal in goals(capsys.readouterr().out).items() if "disk" in name]
     assert len(shares) == 2
     assert min(shares) > 0
+
+
+@pytest.mark.slow
+def test_recall_is_compared_with_what_the_other_conversations_would_choose(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "_STEPS", 20)
+    monkeypatch.setattr(recall_left_out, "list_variants", lambda: [Weights(pair=0.6)])
+    things = ("violin", "bicycle", "garden", "kitchen", "novel", "holiday", "puppy", "guitar")
+    talks = []
+    for who, other in (("Ada", "Bo"), ("Cy", "Di"), ("Eve", "Fay"), ("Gus", "Hal"), ("Ira", "Jo")):
+        turns = [
+            (f"D1:{i}", (who, other)[i % 2], f"{who} and {other} like the {each}.") for i, each in enumerate(things)
+        ]
+        said = [{"dia_id": name, "speaker": speaker, "text": text} for name, speaker, text in turns]
+        asked = [
+            {"question": f"Does {who} like the {each}?", "evidence": [f"D1:{i}"], "category": 1}
+            for i, each in enumerate(things)
+        ]
+        talks.append(
+            {"conversation": {"session_1_date_time": "1:56 pm on 8 May, 2023", "session_1": said}, "qa": asked}
+        )
+    path = tmp_path / "people.json"
+    path.write_text(json.dumps(talks))
+    recall.main(["--left-out", str(path)])
+    said = capsys.readouterr().out
+    assert [said.count(f"\n{way:12}LoCoMo [") for way in ("as shipped", "weights", "ranker", "gate")] == [4, 2, 2, 2]
+    shipped = [line for line in said.splitlines() if line.startswith("as shipped")]
+    assert [line.endswith("LoCoMo [100.0, 100.0, 100.0, 100.0]") for line in shipped] == [True, False, True, False]
+
+
+def test_the_gate_that_is_fitted_tells_questions_about_a_conversation_from_others() -> None:
+    def observe(match: float, *, is_own: bool) -> recall_left_out.Observed:
+        found = Evidence(match, match, 0.0, 1.0, names_speaker=False, refers_back=False)
+        return recall_left_out.Observed(found, 0.5, is_own, lambda _: Recalled(), lambda _: 0.0)
+
+    own, others = (
+        [observe(0.6 + i / 50, is_own=True) for i in range(9)],
+        [observe(0.2 + i / 50, is_own=False) for i in range(9)],
+    )
+    needs = recall_left_out.fit_gate([*own, *others])([*own, *others, observe(0.0, is_own=True)])
+    assert min(needs[:9]) > 0.5 > max(needs[9:18])
+    assert needs[18] == 0.5
+
+
+def test_each_hand_set_weight_is_varied_alone() -> None:
+    variants = list(recall_left_out.list_variants())
+    fields = [name for name in Weights.__struct_fields__ if name != "part"]
+    changed = [[name for name in fields if getattr(each, name) != getattr(Weights(), name)] for each in variants]
+    assert changed == [[name] for name in fields for _ in range(2)]
 
 
 def test_recall_without_data_says_so(capsys: pytest.CaptureFixture[str]) -> None:
