@@ -159,6 +159,18 @@ def test_a_folder_that_can_not_be_written_is_named(hub: Hub, tmp_path: Path, cap
     assert "The word vectors can't be stored in" in capfd.readouterr().err
 
 
+def test_a_user_without_a_home_folder_gets_the_vectors_of_the_extra(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> str:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("LONGTALK_CACHE")
+    monkeypatch.setattr("platformdirs.user_cache_dir", fail)
+    assert find_files() is None
+    assert "set HOME to an absolute path. Until then, recall by meaning uses" in capfd.readouterr().err
+
+
 def test_without_the_files_the_vectors_of_the_extra_are_used(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.files.clear()
     monkeypatch.setattr(vector_files, "_WHEEL_SHA256", "0" * 64)

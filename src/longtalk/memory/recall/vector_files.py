@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from longtalk._util.file_locks import lock_file
 from longtalk._util.private_files import open_or_create_private
+from longtalk.errors import InputError
 from longtalk.providers.local.download import Unavailable, digest_file, download_from_hub
 from longtalk.providers.local.download_progress import measure_folder, show_progress
 from longtalk.providers.local.folder import weights_folder
@@ -65,7 +66,11 @@ def find_files() -> str | None:
     What is downloaded, and why it can't be, is written to standard error. After a failure, no download is tried for an
     hour.
     """
-    folder = os.path.join(weights_folder(), NAME)
+    try:
+        folder = os.path.join(weights_folder(), NAME)
+    except InputError as error:
+        _announce(f"{error} Until then, recall by meaning uses the word vectors of WordLlama, which find less.")
+        return None
     if _is_complete(folder):
         return folder
     try:
