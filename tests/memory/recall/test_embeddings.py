@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from longtalk.memory.recall.embeddings import Vectors, multiply_rows
+from longtalk.memory.recall.embeddings import Vectors, load_model, multiply_rows
 
 LOAD = """
 import logging
@@ -22,6 +22,7 @@ logging.getLogger("app").warning("WARNING OF THE APP")
 
 def test_loading_the_embeddings_does_not_configure_the_programs_logging():
     pytest.importorskip("wordllama")
+    load_model()  # downloads the vectors, which is said on standard error
     done = subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "FORMAT OF THE APP WARNING OF THE APP\n")
 
