@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from longtalk.memory import Profile
 from longtalk.stores.base import Store
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import Scripted, says
+from tests.stores.test_many_writers import open_store, use_redis
 from tests.support.card_model import asks_for_card
 from tests.support.properties import examples
 
@@ -164,7 +167,29 @@ operations = st.tuples(st.sampled_from(_OPS), st.sampled_from(OWNERS), st.sample
 def test_nothing_of_another_owner_or_of_a_source_that_is_gone_is_ever_sent(
     policy: Memory, ops: list[tuple[str, str, str, int]]
 ) -> None:
-    world = World(InMemory(), policy)
+    play(World(InMemory(), policy), ops)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "postgres", "redis"])
+def test_nothing_is_sent_from_a_source_that_is_gone_in_a_persistent_store(kind: str, tmp_path: Path) -> None:
+    if kind == "redis":
+        use_redis(tmp_path)
+    with closing(open_store(kind, tmp_path / "talks.db")) as store:
+
+        @examples(3, 40)
+        @given(ops=st.lists(operations, min_size=10, max_size=30))
+        def check(ops: list[tuple[str, str, str, int]]) -> None:
+            play(World(store, BOTH), ops)
+            for owner in OWNERS:
+                for info in store.conversations(owner):
+                    store.delete(owner, info.id)
+
+        check()
+
+
+def play(world: World, ops: list[tuple[str, str, str, int]]) -> None:
+    """Apply operations, and check each request and the profiles after each of them."""
     for each in ops:
         world.apply(*each)
         world.check_profiles()

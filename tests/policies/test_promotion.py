@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,18 +19,21 @@ from longtalk.context.epochs import Epoch
 from longtalk.memory.brief.schema import Brief
 from longtalk.policies import Memory
 from longtalk.providers.base import Capabilities
-from longtalk.stores.base import Store
+from longtalk.stores.base import MAIN, Store
 from longtalk.stores.in_memory import InMemory
 from longtalk.testing import validate
 from longtalk.transcript.manifest import PROMOTED
 from longtalk.transcript.passages import Passage, RecalledPassages
+from longtalk.transcript.transcript import new_id
 from longtalk.wires import HTTP_WIRES
+from tests.stores.test_many_writers import open_store, use_redis
 from tests.support.card_model import CardModel, list_messages, list_texts
 from tests.support.properties import examples
 
 POLICY = Memory(brief=Brief(60), outline=20, recent=0, recall=Recall(200, gate=False), limit=700)
 QUESTION = "Where is the studio of my teacher?"
 FACT = "The studio of my teacher is in the Kreuzgasse."
+STEPS = ("", "", "", "", "exclude", "include", "pin", "redact", "restart", "fork", "rewind")
 SMALL_TALK = "maple birch cedar willow aspen hazel linden poplar".split()  # noqa: SIM905
 
 
@@ -43,8 +48,10 @@ def make_model(wire: str = "openai-chat", *, caches: bool = True) -> CardModel:
     return model
 
 
-def make_talk(store: Store, model: CardModel, policy: Any = POLICY) -> Conversation:
-    return Conversation("lessons", model=model, store=store, policy=policy)
+def make_talk(
+    store: Store, model: CardModel, policy: Any = POLICY, name: str = "lessons", branch: str = MAIN
+) -> Conversation:
+    return Conversation(name, model=model, store=store, policy=policy, branch=branch)
 
 
 def read_epoch(store: Store, branch: str = "main") -> Epoch:
@@ -194,8 +201,28 @@ def test_another_branch_keeps_the_head_that_it_had(store: InMemory) -> None:
 @examples(12, 120)
 @given(st.data())
 def test_whatever_is_done_each_entry_has_one_verdict_and_nothing_removed_is_sent(data: st.DataObject) -> None:
-    store, model = InMemory(), make_model()
-    talk, archive = make_talk(store, model), Archive(store)
+    play(InMemory(), data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "postgres", "redis"])
+def test_whatever_is_done_in_a_persistent_store_nothing_removed_is_sent(kind: str, tmp_path: Path) -> None:
+    if kind == "redis":
+        use_redis(tmp_path)
+    with closing(open_store(kind, tmp_path / "talks.db")) as store:
+
+        @examples(3, 30)
+        @given(st.data())
+        def check(data: st.DataObject) -> None:
+            play(store, data, new_id())
+
+        check()
+
+
+def play(store: Store, data: st.DataObject, name: str = "lessons") -> None:
+    """Talk, and exclude, pin, redact, fork, rewind or continue in a new process, as `data` says. Check each request."""
+    model = make_model()
+    talk, archive = make_talk(store, model, name=name), Archive(store)
     out: dict[str, str] = {}
     erased = set[str]()
     said: list[tuple[str, str]] = []
@@ -206,10 +233,12 @@ def test_whatever_is_done_each_entry_has_one_verdict_and_nothing_removed_is_sent
         request = model.requests[-1].decode()
         validate(model.requests[-1], wire="openai-chat")
         assert not [each for each in (*out.values(), *erased) if each in request]
-        assert len(list_reasons(reply.context)) == store.head("", "lessons").size - 1  # type: ignore[union-attr]
+        head = store.head("", name, talk.branch)
+        assert head is not None
+        assert len(list_reasons(reply.context)) == head.size - 1
         assert len(re.findall("<recalled>", request)) <= 2
         said.append((reply.entries[0].id, mark))
-        step = data.draw(st.sampled_from(["", "", "", "", "exclude", "include", "pin", "redact"]))
+        step = data.draw(st.sampled_from(STEPS))
         entry, mark = data.draw(st.sampled_from(said))
         if step == "exclude" and entry not in out:
             talk.exclude(entry)
@@ -221,8 +250,21 @@ def test_whatever_is_done_each_entry_has_one_verdict_and_nothing_removed_is_sent
             talk.pin(entry)
             talk.unpin(entry)
         elif step == "redact" and entry not in out:
-            archive.redact("lessons", entry)
+            archive.redact(name, entry)
             erased.add(mark)
+        elif step == "restart":
+            talk = make_talk(store, model, name=name, branch=talk.branch)
+        elif step in ("fork", "rewind"):
+            for excluded in out:
+                talk.include(excluded)
+            out.clear()
+            if step == "fork":
+                talk = talk.fork(entry)
+            else:
+                talk.rewind(entry)
+            kept = {each.id for each in archive.history(name, branch=talk.branch)}
+            erased |= {mark for each, mark in said if each not in kept}
+            said = [each for each in said if each[0] in kept]
 
 
 def test_a_state_that_hands_out_older_exchanges_keeps_what_its_head_quotes() -> None:

@@ -223,7 +223,7 @@ def make_entry(text: str, role: str = "user") -> Entry:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["say", "say", "fork", "cut", "redact", "ask", "ask", "ask", "race", "lose"]),
+        st.sampled_from(["say", "say", "fork", "cut", "redact", "ask", "ask", "ask", "race", "crash", "lose"]),
         st.integers(0, 9),
         st.integers(0, 30),
         st.lists(st.sampled_from(WORDS), min_size=1, max_size=5),
@@ -251,9 +251,12 @@ def play(store: Store, steps: list[tuple[str, int, int, list[str]]], name: str =
                 store.redact("ada", name, entry.id, make_entry("[redacted]").native)
             elif step == "lose":
                 talk.caches[process] = IndexCache()
-            elif step in ("ask", "race"):
+            elif step in ("ask", "race", "crash"):
                 index = talk.index(branch, process)
                 talk.check(branch, index)
+                if step == "crash":
+                    talk.caches[process] = IndexCache()  # the process dies before the segments are stored
+                    continue
                 if step == "race":
                     talk.say(branch, words)  # another process writes first, so the segments are not stored
                 talk.save(branch, head.revision, index)
@@ -306,6 +309,30 @@ def test_segments_are_read_instead_of_entries() -> None:
         fork = talk.fork(MAIN, 25)
         assert len(talk.index(fork, 1)) == 25
     assert read == [2, 2, 5]
+
+
+def test_losing_the_stored_index_costs_one_rebuild() -> None:
+    talk = Talk(InMemory())
+    talk.say(MAIN, [f"violin {i}" for i in range(49)])
+    read: list[int] = []
+    plain = talk.store.read
+
+    def ask() -> CachedIndex:
+        """Ask in a new process, which stores what the index lacks."""
+        talk.caches[0] = IndexCache()
+        index = talk.index(MAIN, 0)
+        talk.save(MAIN, talk.head(MAIN).revision, index)
+        return index
+
+    with small_segments(10), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(talk.store, "read", lambda *names: read.append(names[-1] - names[-2]) or plain(*names))
+        ask()
+        talk.store.redact("ada", "talk", "talk-2-0", make_entry("[redacted]").native)
+        assert not talk.store.records("ada", "talk", MAIN, KIND)
+        index = ask()
+        ask()
+    assert read == [50, 50, 0]
+    talk.check(MAIN, index)
 
 
 def test_a_long_branch_is_ranked_whole_if_its_index_is_stored_and_not_too_large(
