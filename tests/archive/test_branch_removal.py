@@ -81,6 +81,10 @@ def test_what_only_the_branch_has_is_erased(store: Store) -> None:
 def test_a_branch_in_use_is_refused(branch: str, error: Any) -> None:
     store = InMemory()
     fill(store)
+    # Of branches that changed in the same millisecond, the one with the most commits is in use.
+    below = Conversation("c", branch="deeper", model=Scripted(says("p"), says("q")), store=store)
+    below.send("further")
+    below.send("down")
     with pytest.raises(error):
         Archive(store).delete_branch("c", branch)
     assert len(store.branches("", "c")) == 3
