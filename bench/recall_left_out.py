@@ -32,7 +32,7 @@ from tools.ranker import train
 _FACTORS = (0.5, 2.0)
 _GATED = 1_000  # tokens
 _STRANGERS = 20  # questions about the conversation before
-_PENALTY = 0.1  # the one that is selected on generated conversations
+_PENALTY = 0.1  # as on generated conversations
 _RIDGE = 0.01
 
 

@@ -31,7 +31,7 @@ from tools.ranker.talks import Talk, generate_talks
 SEED, DIALOGUES, CHATS = 3, 70, 50
 HELD_OUT = 4  # one conversation in so many
 BUDGETS = (300, 1_000, 2_000, 4_000)
-PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
+PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 BREVITIES = (0.0, 0.25, 0.5)
 RESULTS = Path(__file__).parents[2] / "src/longtalk/memory/recall"
 _MIN_PARTS = 6
