@@ -66,13 +66,15 @@ def select_hits(index: RecallIndex, hits: Sequence[Hit], budget: int, count: Cal
     costs: dict[Hit, int] = {}
     for _ in range(_MAX_ROUNDS):
         taken, skipped = _select_greedily(index, skipped, remaining, count, chosen, costs)
-        chosen += taken
-        remaining = budget - count(render_hits(index, chosen)) if chosen else budget
-        if not taken or remaining <= 0:
+        if not taken:
             break
-    if remaining >= _MIN_CUT_TOKENS and skipped:
-        chosen += _cut_hit(index, skipped[0], remaining, count)
-    while chosen and count(render_hits(index, chosen)) > budget:
+        chosen += taken
+        remaining = budget - count(render_hits(index, chosen))
+        if remaining <= 0:
+            break
+    cut = _cut_hit(index, skipped[0], remaining, count) if remaining >= _MIN_CUT_TOKENS and skipped else []
+    chosen += cut
+    while (cut or remaining < 0) and chosen and count(render_hits(index, chosen)) > budget:
         chosen.pop()
     return tuple(sorted(chosen, key=lambda hit: (hit.position, hit.start)))
 
