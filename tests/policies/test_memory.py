@@ -530,6 +530,25 @@ def test_what_would_leave_no_room_can_t_be_pinned() -> None:
     assert Chat(provider, policy=OLD).pin(reply.turn_id, state=reply.state)
 
 
+def test_a_pin_that_a_small_limit_refuses_is_named_by_its_words_with_the_limit_once() -> None:
+    provider, policy = CardModel(make_answer(LONG)), Memory(recall=0, limit=300)
+    chat = Chat(provider, policy=policy)
+    reply = chat.send("We travel to Porto in June.")
+    with pytest.raises(PinRefused) as refused:
+        chat.pin(reply.turn_id, state=reply.state)
+    error = str(refused.value)
+    pinned = sum(entry.tokens for entry in reply.entries)
+    assert error.startswith("'We travel to Porto in June.' can't be pinned: ")
+    assert error.count("tokens of history") == 1
+    assert "over 0 tokens of history (its limit of 300, less what the brief and outlines may have)" in error
+    assert f"The pinned ones have {pinned:,} tokens. Raise the policy's limit." in error
+
+
+def test_a_limit_without_its_name_is_refused_with_the_form_that_works() -> None:
+    with pytest.raises(InputError, match=r"For a limit in tokens, write Memory\(limit=300\)\."):
+        Memory(300)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("limit", [300, 600, 1_500])
 def test_the_limit_holds_also_where_recent_ones_would_fill_it(limit: int) -> None:
     provider = CardModel(make_answer("Well, that is how it goes."))

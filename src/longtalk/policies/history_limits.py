@@ -40,9 +40,12 @@ class HistoryFull(msgspec.Struct, frozen=True):
     """A target that is met when no exchange remains to drop and at most `limit` tokens precede the current one."""
 
     limit: int
+    whole: int = 0
+    """The limit of which the longest possible head leaves `limit`; 0 if it is the same."""
 
     def fires(self, size: Size) -> bool:
         return size.droppable > 0 or size.history > self.limit
 
     def __str__(self) -> str:
-        return f"over {self.limit:,} tokens of history"
+        rest = f" (its limit of {self.whole:,}, less what the brief and outlines may have)" if self.whole else ""
+        return f"over {self.limit:,} tokens of history{rest}"

@@ -84,7 +84,7 @@ class Memory(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.brief, Brief):
-            raise InputError(f"`brief` of Memory must be a Brief(…), not {self.brief!r}.")
+            raise InputError(f"`brief` of Memory must be a Brief(…), not {self.brief!r}.{_suggest_limit(self.brief)}")
         if not isinstance(self.recall, Recall):
             check_whole_number(self.recall, "`recall` of Memory, in tokens,", 0, _MAX_TOKENS)
             msgspec.structs.force_setattr(self, "recall", Recall(self.recall))
@@ -111,9 +111,13 @@ class Memory(msgspec.Struct, frozen=True):
 
     @property
     def compactors(self) -> tuple[Compactor, ...]:
-        strategy, to = CompactToBrief(self), HistoryFull(max(0, self.limit - self.length))
+        strategy, to = CompactToBrief(self), HistoryFull(max(0, self.limit - self.length), self.limit)
         triggers = (BriefPays(self.recent, self.length), OverHistory(self.limit), OverWindow(MAX_WINDOW_SHARE))
         return tuple(Compactor(trigger, (strategy,), to) for trigger in triggers)
+
+
+def _suggest_limit(brief: object) -> str:
+    return f" For a limit in tokens, write Memory(limit={brief})." if type(brief) is int else ""
 
 
 class CompactToBrief(msgspec.Struct, frozen=True):

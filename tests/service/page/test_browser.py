@@ -86,7 +86,7 @@ def test_the_inspector_shows_what_was_sent_and_why(serve: Serve, visit: Visits) 
 
 
 def test_pins_exclusions_and_notes_are_kept(serve: Serve, visit: Visits) -> None:
-    provider = AsyncScripted(says("A secret."), says("Yes."))
+    provider = AsyncScripted(says("A secret."), says("Yes."), says("Short."))
     one = begin(visit, serve(local=provider))
     one.say("Tell me one.")
     expect(answers(one.page).first).to_contain_text("A secret.")
@@ -102,6 +102,14 @@ def test_pins_exclusions_and_notes_are_kept(serve: Serve, visit: Visits) -> None
     assert b"tuned her violin" in provider.requests[-1]
     one.page.reload()
     expect(answers(one.page).first).to_contain_text("left out")
+    one.page.locator(".choose").click()
+    one.page.get_by_label("As code").fill("KeepLast(1)")
+    one.page.get_by_label("As code").press("Enter")
+    one.say("Only this one.")
+    expect(answers(one.page).nth(2)).to_contain_text("Short.")
+    answers(one.page).nth(1).hover()
+    answers(one.page).nth(1).get_by_role("button", name="Pin", exact=True).click()
+    expect(one.page.get_by_role("alert")).to_contain_text("'Yes.' can't be pinned")
 
 
 def test_a_conversation_is_renamed_found_and_deleted(serve: Serve, visit: Visits) -> None:

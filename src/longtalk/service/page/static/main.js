@@ -25,11 +25,13 @@ async function start() {
   }
 }
 
-// Requests may be under way when the visitor signs out, or when the key expires.
+// What the service refuses is shown, whatever asked for it. Requests may also be under way when the visitor signs out, or
+// when the key expires.
 addEventListener("unhandledrejection", (event) => {
-  if (event.reason?.status !== 401) return;
+  if (!(event.reason instanceof api.ApiError)) return;
   event.preventDefault();
-  app.set({ signedOut: true });
+  if (event.reason.status === 401) app.set({ signedOut: true });
+  else report(event.reason);
 });
 
 function readRoute() {
