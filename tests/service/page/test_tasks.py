@@ -24,7 +24,7 @@ def test_a_user_finds_out_why_the_model_forgot_and_has_it_sent(serve: Serve, vis
     expect(one.page.locator(".inspected")).to_have_count(2)
     panel.get_by_label("Did the model forget something?").fill("aunt birthday")
     answer = panel.get_by_role("status").filter(
-        has_text="This request has: birthday. It does not have: aunt. The nearest is a line in Memory:"
+        has_text="Only a part of it is in the request: birthday. Not in it: aunt. The nearest is a line in Memory:"
     )
     hit = answer.locator(".hit").filter(has_text="I mixed it up with my aunt's")
     expect(hit).to_contain_text("the lines in Memory stand in its place")
@@ -38,13 +38,17 @@ def test_a_user_finds_out_why_the_model_forgot_and_has_it_sent(serve: Serve, vis
     panel.get_by_role("button", name="Later turn").click()
     expect(panel).to_contain_text("Next request not sent yet")
     expect(panel.get_by_label("Did the model forget something?")).to_have_value("aunt birthday")
-    expect(panel).to_contain_text("Yes, in a message: “Correction: my father's birthday is on 19 September")
+    expect(panel).to_contain_text(
+        "It is in the request, in a message: “Correction: my father's birthday is on 19 September"
+    )
     hit = panel.locator(".hit").filter(has_text="I mixed it up")
     expect(hit).to_contain_text("in the request, whole")
     hit.get_by_role("button", name="Unpin").click()
-    expect(panel).not_to_contain_text("Yes, in a message:")
+    expect(panel).not_to_contain_text("It is in the request, in a message:")
     hit.get_by_role("button", name="Pin: send it with every request").click()
-    expect(panel).to_contain_text("Yes, in a message: “Correction: my father's birthday is on 19 September")
+    expect(panel).to_contain_text(
+        "It is in the request, in a message: “Correction: my father's birthday is on 19 September"
+    )
 
 
 def test_the_check_names_the_form_in_which_a_request_has_a_message_and_finds_natural_questions(
@@ -57,11 +61,13 @@ def test_the_check_names_the_form_in_which_a_request_has_a_message_and_finds_nat
     field.fill("without the repeat")
     outlined = hits.filter(has_text="You and Nora play the Bach Minuet")
     expect(outlined.locator(".verdict")).to_have_text("outlined")
-    expect(panel).not_to_contain_text("It does not have: repeat")
+    expect(panel).not_to_contain_text("Not in it: repeat")
     field.fill("how much did the strings cost")
     expect(hits.first).to_contain_text("They cost me 62 euros.")
     field.fill("should I learn vibrato")
-    expect(panel).to_contain_text("Yes, in an earlier message that is quoted again: “User: Should I learn")
+    expect(panel).to_contain_text(
+        "It is in the request, in an earlier message that is quoted again: “User: Should I learn"
+    )
     expect(hits.filter(has_text="learn vibrato")).to_have_count(1)
     assert find_problems(one.page) == []
 
@@ -166,10 +172,11 @@ def test_a_user_corrects_a_memory_and_sees_it_in_the_next_request(serve: Serve, 
     expect(panel.locator("pre.head")).to_contain_text("Evah Pirazzi strings since June")
     expect(panel.locator(".epoch").first).to_contain_text(re.compile(r"^Turn 34, Sep 24, 2026"))
     one.page.get_by_role("link", name="Memory", exact=True).click()
-    one.page.get_by_role("link", name="What it saw", exact=True).click()
+    views = one.page.get_by_role("navigation", name="Views of this conversation")
+    views.get_by_role("link", name="What it saw").click()
     expect(one.page.get_by_role("tab", name="Shortened")).to_have_attribute("aria-selected", "true")
     one.page.get_by_role("button", name="Earlier turn").click()
-    expect(panel.locator(".epoch[open]")).to_contain_text("in this turn")
+    expect(panel.locator(".epoch[open]")).to_contain_text("still in effect in this turn")
     expect(panel.locator("pre.head")).to_have_count(0)
 
 
@@ -370,11 +377,11 @@ def test_a_search_says_first_where_the_request_has_what_it_looks_for(serve: Serv
     field = one.page.get_by_label("Did the model forget something?")
     panel = one.page.get_by_role("tabpanel")
     field.fill("62 euros")
-    expect(panel).to_contain_text("Yes, as a line in Memory: “Dominant strings since May, 62 euros”.")
+    expect(panel).to_contain_text("It is in the request, as a line in Memory: “Dominant strings since May, 62 euros”.")
     hit = panel.locator(".hit").filter(has_text="I ordered Dominants.")
     expect(hit).to_contain_text("A line in Memory stands for it, and was sent: “Dominant strings since May, 62 euros”.")
     field.fill("41")
-    expect(panel).to_contain_text("Yes, as a line in Memory: “Ada, 41, violin since January”.")
+    expect(panel).to_contain_text("It is in the request, as a line in Memory: “Ada, 41, violin since January”.")
     field.fill("started the violin in January")
     expect(panel).to_contain_text("The nearest is a line in Memory: “Ada, 41, violin since January”.")
     expect(panel).not_to_contain_text("has: the")
@@ -577,6 +584,34 @@ def test_what_is_being_written_is_still_there_after_another_view(serve: Serve, v
     one.page.reload()
     expect(line.get_by_role("button", name="Edit")).to_be_visible()
     expect(edit).to_have_count(0)
+
+
+def test_a_line_that_another_tab_changes_keeps_what_is_being_written(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    one.page.get_by_role("link", name="Memory", exact=True).click()
+    one.page.get_by_role("button", name="Edit “Ada, 41, violin since January”").click()
+    edit = one.page.get_by_role("textbox", name="Edit")
+    edit.fill("Ada, 42, violin since January")
+    other = one.open(one.page.url)
+    other.get_by_role("button", name="Edit “Ada, 41, violin since January”").click()
+    other.get_by_role("textbox", name="Edit").fill("Ada, 43, violin since January")
+    other.get_by_role("textbox", name="Edit").press("Enter")
+    changed = one.page.get_by_role("alert")
+    expect(changed).to_contain_text("It says now: “Ada, 43, violin since January”.")
+    expect(edit).to_have_value("Ada, 42, violin since January")
+    edit.press("Enter")
+    expect(one.page.get_by_role("button", name="Edit “Ada, 42, violin since January”")).to_be_visible()
+    expect(edit).to_have_count(0)
+    expect(changed).to_have_count(0)
+    one.page.get_by_role("button", name="Edit “Ada, 42, violin since January”").click()
+    edit.fill("Ada plays")
+    other.get_by_role("button", name="Forget “Ada, 42, violin since January”").click()
+    other.get_by_role("dialog").get_by_role("button", name="Forget").click()
+    expect(changed).to_contain_text("You had written: “Ada plays”.")
+    changed.get_by_role("button", name="Use it as a new line").click()
+    expect(one.page.get_by_label("Something to remember")).to_have_value("Ada plays")
+    expect(changed).to_have_count(0)
 
 
 def test_a_forgotten_line_leads_to_the_messages_that_say_it(serve: Serve, visit: Visits) -> None:

@@ -34,7 +34,7 @@ export function Compaction({ conversation, path, branch, turn, turns, next, valu
     const own = found.find(({ number }) => number && number <= asked);
     return html`${request && html`<${Next} talk=${talk} request=${request} />`}
       ${request && found.length > 0 && html`<h3>${t("shortenedSoFar")}</h3><p class="quiet">${t("shortenedThen")}</p>`}
-      ${found.length ? found.map((each) => html`<${Epoch} key=${each.epoch.start} talk=${talk} ...${each} open=${!request && each === own} isOwn=${!request && each === own} />`)
+      ${found.length ? found.map((each) => html`<${Epoch} key=${each.epoch.start} talk=${talk} ...${each} open=${!request && each === own} chip=${request || each !== own ? "" : t(each.number === asked ? "inThisTurn" : "stillInEffect")} />`)
         : !request && html`<p class="quiet">${t("nothingCompacted")}</p>`}`;
   }} />`;
 }
@@ -47,10 +47,10 @@ function Next({ talk, request: { manifest: { runs }, requests: [{ body }] } }) {
     ${head && html`<h3>${t("nextStands")}</h3><pre class="head">${head}</pre>`}`;
 }
 
-function Epoch({ talk, epoch, entry, number, open, isOwn }) {
+function Epoch({ talk, epoch, entry, number, open, chip }) {
   const [gone, kept] = [epoch.runs.filter(isGone), epoch.runs.filter((run) => !isGone(run))];
   const list = (runs) => html`<${Runs} runs=${runs} ...${talk} />`;
-  return html`<details class="epoch" open=${open}><summary>${entry ? t("compactedAt", { number: number || "…", day: day(entry.at), text: cut(plain(entry.text), 50) }) : t("nextRequest")}${isOwn ? html` <small class="chip">${t("inThisTurn")}</small>` : ""}</summary>
+  return html`<details class="epoch" open=${open}><summary>${entry ? t("compactedAt", { number: number || "…", day: day(entry.at), text: cut(plain(entry.text), 50) }) : t("nextRequest")}${chip && html` <small class="chip">${chip}</small>`}</summary>
     <p class="quiet">${t("compactedBecause", { reason: nameReason(epoch.reason), tokens: count(epoch.tokens) })}
       <button class="small" onClick=${() => goTo(talk.conversation, talk.path, talk.branch, epoch.start).catch(report)}>${t("whereItHappened")}</button></p>
     ${gone.length > 0 && html`<h3>${t("wasRemoved")}</h3>${list(gone)}`}

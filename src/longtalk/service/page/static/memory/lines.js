@@ -1,5 +1,5 @@
 // Lines of the brief or the profile: correct, revoke and add them.
-import { html, useEffect, useRef, useState } from "../ui.js";
+import { html, useEffect, useMemo, useRef, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
 import { ask } from "../dialogs.js";
@@ -20,12 +20,30 @@ export function sayWhen(line, said) {
   return day(said) === noted ? t("said", { day: noted }) : t("saidNoted", { said: (isSameYear ? monthDay : day)(said), day: noted });
 }
 
+// What is being written in place of a line is kept under its address.
+const keyOf = (path, line) => `edit:${path}/${encodeURIComponent(line.id)}`;
+export const readDraft = (path, line) => sessionStorage.getItem(keyOf(path, line));
+export const dropDraft = (path, line) => sessionStorage.removeItem(keyOf(path, line));
+
+// Take over what was being written in place of an earlier form of a line, which another tab has changed meanwhile.
+function takeOver(path, line, earlier) {
+  const found = earlier.find((old) => readDraft(path, old) !== null);
+  if (!found) return;
+  const draft = readDraft(path, found);
+  sessionStorage.setItem(keyOf(path, line), draft === found.text ? line.text : draft);
+  if (draft !== found.text) sessionStorage.setItem("before-" + keyOf(path, line), found.text);
+  dropDraft(path, found);
+}
+
 // A line that can be edited and revoked. `path` is that of all lines; `source` says where it came from, `said` when.
-export function Line({ line, source, said = null, path, query, change, below = null, sure = t("revokeSure"), sayEffect = async () => "", onEdit = () => {}, onForget = () => {} }) {
+export function Line({ line, earlier = [], source, said = null, path, query, change, below = null, sure = t("revokeSure"), sayEffect = async () => "", onEdit = () => {}, onForget = () => {} }) {
   const own = `${path}/${encodeURIComponent(line.id)}`;
-  const [draft, setDraft] = useKept("edit:" + own);
+  useMemo(() => takeOver(path, line, earlier), [line.id]);
+  const [draft, setDraft] = useKept(keyOf(path, line));
+  const [changed, setChanged] = useKept("before-" + keyOf(path, line)); // what the line said when the writing began
   const box = useRef(null);
   const [effect, setEffect] = useState("");
+  useEffect(() => { if (draft === null && changed !== null) setChanged(null); }, [draft === null]);
   useEffect(() => { if (draft !== null) sayEffect().then(setEffect); }, [draft === null]);
   useEffect(() => box.current?.focus(), [draft === null]);
   const [busy, setBusy] = useState(false);
@@ -40,13 +58,13 @@ export function Line({ line, source, said = null, path, query, change, below = n
     const text = draft.trim();
     if (busy || !text) return;
     if (text === line.text) return setDraft(null);
-    if (!await run(() => api.patch(own, { text }, query))) return;
+    if (!await run(() => api.patch(own, { text }, query).then(() => dropDraft(path, line)))) return;
     setDraft(null);
     onEdit(line.text, text);
   };
   const revoke = async () => {
     const isSure = await ask({ title: t("revokeTitle", { text: cut(line.text) }), text: [sure, await sayEffect()].join(" "), action: t("forget"), danger: true });
-    if (isSure && await run(() => api.remove(own, query))) onForget(line.text);
+    if (isSure && await run(() => api.remove(own, query).then(() => dropDraft(path, line)))) onForget(line.text);
   };
   const onKey = (event) => {
     if (event.key === "Escape") setDraft(null);
@@ -57,6 +75,7 @@ export function Line({ line, source, said = null, path, query, change, below = n
     ${draft === null
       ? html`<span class="line" title=${t("edit")} onClick=${() => busy || setDraft(line.text)}>${line.text}</span>`
       : html`<form onSubmit=${save}><textarea ref=${box} rows="2" aria-label=${t("editLine", about)} value=${draft} onInput=${(e) => setDraft(e.target.value)} onKeyDown=${onKey} />
+          ${changed !== null && html`<p class="card-note" role="alert">${t("changedMeanwhile", { text: line.text })}</p>`}
           <span class="row"><button class="primary" disabled=${busy || !draft.trim()}>${t("save")}</button><button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></span>${effect && html`<small>${effect}</small>`}</form>`}
     <small>${sayWhen(line, said)}${day(line.seen) !== day(line.at) ? ` · ${t("seen", { day: day(line.seen) })}` : ""} ${source}
       <span class="ways">${draft === null && html`<button class="small" disabled=${busy} aria-label=${t("editLine", about)} onClick=${() => setDraft(line.text)}>${t("edit")}</button>`}

@@ -9,21 +9,23 @@ import { readPlaces } from "../inspector/runs.js";
 import { linkTo } from "../list/list.js";
 import { namePolicy, readChoice, toRequest } from "../money/policies.js";
 import { announce, onOthers } from "../chat/talk.js";
-import { Add, Line, UsePolicy, sayWhen } from "./lines.js";
+import { Add, Line, UsePolicy, dropDraft, readDraft, sayWhen } from "./lines.js";
 import { OldMessages } from "./old.js";
 import { Profile } from "./profile.js";
 
-// Return for lines that were edited what they were at first, and for all lines their place in the order in which they came.
+// Return for lines that were edited what they were at first and all that they were before, latest first; and for all lines
+// their place in the order in which they came.
 function findOrigins(changes) {
-  const [origins, places] = [new Map(), new Map()];
+  const [origins, earlier, places] = [new Map(), new Map(), new Map()];
   for (const { added, removed } of changes) {
     for (const line of added) {
       const old = !line.entry && added.length === 1 && removed.length === 1 && removed[0].field === line.field && removed[0];
       if (old) origins.set(line.id, origins.get(old.id) ?? old);
+      if (old) earlier.set(line.id, [old, ...(earlier.get(old.id) ?? [])]);
       if (!places.has(line.id)) places.set(line.id, places.get(old.id) ?? places.size);
     }
   }
-  return { origins, places };
+  return { origins, earlier, places };
 }
 
 const sendsBrief = (policy) => !policy || policy.includes("Memory(");
@@ -79,16 +81,22 @@ export function Memory({ conversation, branch = "main", adds = null }) {
 function Brief({ talk, brief, policy, changes, excluded }) {
   const [corrected, setCorrected] = useState(null);
   const [forgotten, setForgotten] = useState("");
+  const [begun, setBegun] = useState(null);
+  const [, setDropped] = useState(0);
   const gone = useRef(null);
   useEffect(() => { if (forgotten) gone.current.scrollIntoView({ block: "nearest" }); }, [forgotten]);
   if (!brief.kept) return html`<p class="card-note">${t("noBrief")} <${UsePolicy} conversation=${talk.conversation} policy="Memory()" /></p>`;
   const fields = brief.fields.map(({ name }) => name);
   const others = brief.lines.map((line) => line.field).filter((name) => !fields.includes(name));
-  const { origins, places } = findOrigins(changes);
+  const { origins, earlier, places } = findOrigins(changes);
   const inOrder = (one, other) => (places.get(one.id) ?? 0) - (places.get(other.id) ?? 0);
   const groups = [...fields, ...new Set(others)].map((name) => [name, brief.lines.filter((line) => line.field === name).sort(inOrder)]);
   const isThere = (gone) => brief.lines.some((line) => line.field === gone.field && line.text === gone.text);
   const removed = brief.removed.filter((line) => !isThere(line)).reverse();
+  // What was typed into a line that is gone meanwhile.
+  const known = new Set(brief.lines.flatMap((line) => [line, ...(earlier.get(line.id) ?? [])]).map((line) => line.id));
+  const orphans = changes.flatMap((each) => each.removed).map((line) => ({ ...line, draft: !known.has(line.id) && readDraft(talk.path + "/brief", line) })).filter(({ draft, text }) => draft && draft !== text);
+  const drop = (line) => { dropDraft(talk.path + "/brief", line); setDropped((many) => many + 1); };
   const isSent = sendsBrief(policy);
   const next = `#/c/${encodeURIComponent(talk.conversation)}/inspector/request`;
   // What a corrected line said before, which messages may still say.
@@ -101,13 +109,15 @@ function Brief({ talk, brief, policy, changes, excluded }) {
     ${isSent ? html`<p class="quiet">${t("memoryHelp")} <a href=${next} onClick=${() => sessionStorage.setItem("turn:" + talk.conversation, "next")}>${t("seeNext")}</a></p>`
       : html`<p class="card-note"><span title=${policy}>${t("notSentBy", { policy: namePolicy(policy) })}</span> <${UsePolicy} conversation=${talk.conversation} policy="Memory()" /></p>`}
     ${!brief.lines.length && html`<p class="card-note">${t("emptyBrief")}</p>`}
+    ${orphans.map((line) => html`<p key=${line.id} class="card-note" role="alert">${t("lineGone", { text: cut(line.text, 90), draft: line.draft })}
+      <button onClick=${() => { setBegun(line.draft); drop(line); }}>${t("useAsNew")}</button> <button onClick=${() => drop(line)}>${t("dropIt")}</button></p>`)}
     ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${nameField(name)}>
       <h2 class="field-name">${nameField(name)}</h2>
-      <ul class="lines">${lines.map((line) => html`<${Line} key=${line.id} line=${line} change=${talk.change} path=${talk.path + "/brief"} query=${{ branch: talk.branch, everywhere: true }}
+      <ul class="lines">${lines.map((line) => html`<${Line} key=${line.id} line=${line} earlier=${earlier.get(line.id)} change=${talk.change} path=${talk.path + "/brief"} query=${{ branch: talk.branch, everywhere: true }}
         said=${line.entry ? findSource(talk, line)?.at : null} onEdit=${(before, after) => setCorrected({ before, after })} sure=${t("revokeSureHere")} sayEffect=${async () => (isSent ? sayEffect(talk) : "")} onForget=${setForgotten}
         source=${html`<${Source} talk=${talk} line=${line} origin=${origins.get(line.id)} />`}
         below=${belowOf(line)} />`)}</ul></section>`)}
-    <${Add} fields=${brief.fields} first="facts" change=${talk.change} path=${talk.path + "/brief"} more=${{ branch: talk.branch }} fieldLabel=${t("lineField")} label=${t("lineText")} action=${t("addLine")} begun=${talk.adds} />
+    <${Add} fields=${brief.fields} first="facts" change=${talk.change} path=${talk.path + "/brief"} more=${{ branch: talk.branch }} fieldLabel=${t("lineField")} label=${t("lineText")} action=${t("addLine")} begun=${begun ?? talk.adds} />
     ${removed.length > 0 && html`<details class="fold" ref=${gone} open=${!!forgotten}><summary>${t("removedLines", { count: removed.length })}</summary>
       <ul class="lines">${removed.map((line) => html`<li key=${line.id}>
         <del>${line.text}</del><small>${nameField(line.field)} · ${sayWhen(line, findSource(talk, line)?.at)} <${Source} talk=${talk} line=${line} />
