@@ -140,8 +140,8 @@ QUESTIONS = [command for block in BLOCKS if any("longtalk ask" in each for each 
 SERVICE = [command for block in BLOCKS for command in block if command.split()[1] in ("serve", "keys")]
 UPKEEP = [command for block in BLOCKS for command in block if command.split()[1] in ("doctor", "migrate", "backup")]
 ABOUT_STORED = (
-    *("branches", "brief", "completion", "context", "edit", "export", "fork", "list", "profile", "rename", "rewind"),
-    *("search", "stats"),
+    *("branches", "brief", "completion", "context", "delete", "edit", "export", "fork", "list", "profile", "rename"),
+    *("rewind", "search", "stats"),
 )
 STORED = [command for block in BLOCKS for command in block if command.split()[1] in ABOUT_STORED]
 IMPORTS = [command for block in BLOCKS for command in block if command.split()[1] == "import"]
