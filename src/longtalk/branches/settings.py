@@ -20,6 +20,7 @@ from longtalk.policies.encoding import decode_policy, encode_policy
 from longtalk.transcript.standing import Record, read_record
 from longtalk.turn.draft import Draft
 from longtalk.turn.sent import SentCall, StoredCall, TurnSettings, digest_bytes, digest_epoch
+from longtalk.wires.options import answer_token_limit
 from longtalk.wires.protocol import Preamble, Quirks
 
 KIND = "settings"
@@ -67,6 +68,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What is not restored, and why, as sentences."""
     own_address: bool = False
     """Whether the app had given an address or a client of its own, so that `model` alone does not lead there."""
+    answer_limit: int | None = None
+    """The maximum length of an answer, in tokens, that the options set, or else the provider's own; None for none."""
 
     @property
     def is_system_missing(self) -> bool:
@@ -274,6 +277,7 @@ def restore_settings(stored: StoredSettings, others: Iterable[StoredSettings] = 
     return Settings(
         model=stored.label,
         options=stored.options,
+        answer_limit=answer_token_limit({**stored.defaults, **stored.options}),
         policy=policy,
         policy_text=stored.policy_text,
         system=system,

@@ -310,3 +310,16 @@ def test_the_window_of_a_turn_is_that_of_the_provider_that_answered(serve: Serve
     turn = call("POST", f"/conversations/{talk}/turns", json={"message": "Hi", "model": "m"})
     manifest = call("GET", f"/conversations/{talk}/turns/{turn['id']}/manifest")
     assert (manifest["window"], manifest["reserved"]) == (4_096, 512)
+
+
+def test_the_room_for_the_answer_is_what_the_provider_s_own_options_allow(serve: Serve, api: MakeApi) -> None:
+    provider = AsyncScripted(says("Hello."))
+    provider.capabilities = msgspec.structs.replace(provider.capabilities, window=4_096)
+    provider.defaults = {"max_tokens": 1_024}
+    call = api(serve(m=provider))
+    talk = call.new()
+    before = call("POST", f"{talk}/preview", json={"message": "Hi", "model": "m"})
+    turn = call("POST", f"{talk}/turns", json={"message": "Hi", "model": "m"})
+    manifest = call("GET", f"{talk}/turns/{turn['id']}/manifest")
+    assert b'"max_tokens":1024' in provider.requests[0]
+    assert (before["manifest"]["reserved"], manifest["reserved"]) == (1_024, 1_024)

@@ -504,6 +504,9 @@ def test_the_overview_says_in_plain_words_why_recall_was_cut(serve: Serve, visit
     expect(panel).to_contain_text("so quotes may take up to 400 tokens. Quotes have cost much ")
     expect(panel).to_contain_text("tokens are for them now")
     expect(panel).to_contain_text("Brief: the lines in Memory, in place of older messages")
+    parts = panel.get_by_role("row").filter(has_text=re.compile("^ *(Brief|Outlines|Earlier messages)"))
+    sizes = [int(text.replace(",", "")) for text in parts.get_by_role("cell").all_text_contents()]
+    expect(panel).to_contain_text(f"{sum(sizes):,} of 1,500 tokens of history")
 
 
 def test_a_sample_that_was_changed_is_opened_again(serve: Serve, visit: Visits) -> None:

@@ -94,7 +94,7 @@ async def _prepare(call: ApiCall[Nothing, StartTurn]) -> tuple[ManifestObject, M
     prices = model.provider.capabilities.prices or (known.prices if known else None)
     metrics = estimate_metrics(context, label, prices)
     message = sum(count_message(each, counter_for(label)) for each in order.messages)
-    answer = answer_token_limit({**model.options, **order.options})
+    answer = answer_token_limit({**model.provider.defaults, **model.options, **order.options})
     outside = max(0, metrics.total - metrics.history - metrics.summary + message)
     manifest = ManifestObject(
         turn="",

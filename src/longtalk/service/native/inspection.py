@@ -26,7 +26,6 @@ from longtalk.tokens import Counter, count_message, counter_for
 from longtalk.transcript.manifest import Run
 from longtalk.usage import Usage
 from longtalk.wires import read_usage
-from longtalk.wires.options import answer_token_limit
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -189,7 +188,7 @@ async def read_manifest(call: ApiCall[BranchQuery, Nothing]) -> ManifestObject:
     policy = None if settings is None else settings.policy
     window = call.service.models.find_window(turn.turn.model)
     message = count_sent(turn, runs)
-    answer = answer_token_limit(settings.options) if settings else None
+    answer = settings.answer_limit if settings else None
     outside = max(0, metrics.total - metrics.history - metrics.summary + message) if metrics else 0
     return ManifestObject(
         turn=name,

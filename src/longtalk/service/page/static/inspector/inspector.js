@@ -78,9 +78,10 @@ function About({ conversation, path, branch, turn }) {
 export function findParts({ metrics, message, window, reserved }) {
   const { total, history, summary, brief, outline, recall } = metrics;
   const own = Math.min(message, history);
-  // With a brief or outlines, the rest of the head is their frame.
+  // With a brief or outlines, the rest of the head is their frame, which is history too.
   const alone = brief || outline ? 0 : summary;
-  const parts = { system: Math.max(0, total - history - (alone || brief + outline) - recall), brief, outline, summary: alone,
+  const frame = alone ? 0 : Math.max(0, summary - brief - outline);
+  const parts = { system: Math.max(0, total - history - (alone || brief + outline + frame) - recall), brief: brief && brief + frame, outline: brief ? outline : outline + frame, summary: alone,
     history: history - own, recall, message: own };
   if (window) Object.assign(parts, { reserved: Math.min(reserved, Math.max(0, window - total)), free: Math.max(0, window - total - reserved) });
   return Object.entries(parts).filter(([, tokens]) => tokens > 0);
