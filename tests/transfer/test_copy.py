@@ -506,6 +506,20 @@ def test_a_running_turn_is_copied_without_its_lease(make: Make) -> None:
     assert same(source, target, "c")
 
 
+def test_a_fork_that_is_added_sees_no_more_records_than_its_original(make: Make) -> None:
+    source, target = make("sqlite"), make("jsonl")
+    entries = link_entries(None, "t", 0, [make_message(text, role="user", at=1) for text in "xy"])
+    source.write("", "c", Commit(expect=0, entries=entries, at=1))
+    source.write("", "c", Commit(branch="aside", expect=0, source=(MAIN, 0), at=2))
+    epoch = PlacedRecord(Record("epoch", "", 3, b'{"n":1}'), -1)
+    source.write("", "c", Commit(expect=1, records=(epoch,), at=3))
+    assert Archive(source).copy_to(target).count("new") == 1
+    source.write("", "c", Commit(branch="later", expect=0, source=(MAIN, 1), at=4))
+    assert [each.how for each in Archive(source).copy_to(target).conversations] == ["grown"]
+    assert list(target.records("", "c", "later")) == list(source.records("", "c", "later")) == []
+    assert same(source, target, "c")
+
+
 # Arbitrary conversations
 
 

@@ -159,9 +159,10 @@ def _verify_copy(target: Store, owner: str, found: Snapshot, done: ImportedConve
             copied
             and copied.comparison_key() != found.comparison_key()
             and not copied.touched
-            and has_all_data(found, copied, values=True)
+            and has_all_data(found, copied, values=True, on_any_branch=True)
         ):
-            # The order of records may differ, if branches share entries: write the whole conversation again.
+            # If branches share entries, the order of records may differ, and a new fork may have inherited records that
+            # its original does not see: write the whole conversation again.
             remove(target, owner, copied)
             write_new(target, owner, found, make_mark())
             copied = read_snapshot(target, owner, name)

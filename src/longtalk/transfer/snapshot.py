@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import takewhile
+from operator import or_
 from typing import Any
 
 import msgspec
@@ -232,11 +233,15 @@ def has_all_entries(more: Snapshot, less: Snapshot) -> bool:
     )
 
 
-def has_all_data(more: Snapshot, less: Snapshot, *, values: bool) -> bool:
+def has_all_data(more: Snapshot, less: Snapshot, *, values: bool, on_any_branch: bool = False) -> bool:
     """Return True if `more` has all entries, metadata, manifests, idempotency keys and permanent records of `less`.
 
-    With `values`, the values in the metadata must be equal; otherwise it is enough that `more` has the same keys.
+    With `values`, the values in the metadata must be equal; otherwise it is enough that `more` has the same keys. With
+    `on_any_branch`, it is enough that some branch of `more` has a record.
     """
+    records = {name: Counter(select_permanent_records(path.records)) for name, path in more.paths.items()}
+    if on_any_branch:
+        records = dict.fromkeys(records, reduce(or_, records.values(), Counter()))
 
     def has_meta(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
         return all(key in mine and (mine[key] == value or not values) for key, value in theirs.items())
@@ -248,8 +253,7 @@ def has_all_data(more: Snapshot, less: Snapshot, *, values: bool) -> bool:
         and {keyed.request.key for keyed in less.requests} <= {keyed.request.key for keyed in more.requests}
         and all(
             all(has_meta(more.paths[name].metas.get(position, {}), meta) for position, meta in path.metas.items())
-            and Counter(select_permanent_records(path.records))
-            <= Counter(select_permanent_records(more.paths[name].records))
+            and Counter(select_permanent_records(path.records)) <= records[name]
             for name, path in less.paths.items()
         )
     )
