@@ -201,6 +201,29 @@ def test_own_keys_are_found_by_the_palette_and_revoked(serve: Serve, visit: Visi
     assert {key.name for key in keys.list()} == {"browser", "stranger"}
 
 
+def test_a_missing_key_is_stored_for_its_model_and_leads_back_to_the_message(
+    serve: Serve, visit: Visits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LONGTALK_SETTINGS", str(tmp_path / "settings.toml"))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    one = begin(visit, serve(local=AsyncScripted()))
+    chat = one.page.url
+    one.page.get_by_label("Model", exact=True).fill("openai:gpt-5.4-mini")
+    one.say("Hello?")
+    alert = one.page.get_by_role("alert")
+    expect(alert).to_contain_text("No message was sent: the model needs an API key. Your message is back")
+    expect(alert).not_to_contain_text("longtalk config")
+    one.page.get_by_role("link", name="Store a key").click()
+    expect(one.page.get_by_label("Provider", exact=True)).to_have_value("openai")
+    expect(one.page.locator(".card-note")).to_contain_text("openai:gpt-5.4-mini needs an API key")
+    one.page.get_by_label("API key").fill("sk-of-mine")
+    one.page.get_by_role("button", name="Store").click()
+    one.page.wait_for_url(chat)
+    expect(one.page.get_by_label("Message", exact=True)).to_have_value("Hello?")
+    expect(one.page.locator(".composer .gauge")).to_contain_text("About")
+    expect(one.page.locator(".composer")).not_to_contain_text("needs an API key")
+
+
 def test_a_key_of_a_provider_is_stored_and_its_model_answers(
     serve: Serve, visit: Visits, loopback: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

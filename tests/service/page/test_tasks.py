@@ -213,6 +213,10 @@ def test_a_policy_is_taken_with_the_model_of_its_block_and_there_is_a_way_back(s
     one.page.get_by_role("link", name="Costs", exact=True).click()
     one.page.get_by_role("combobox", name="And with another model").fill("openai:gpt-5.4-mini")
     one.page.get_by_role("button", name="Compare policies").click()
+    expect(one.page.get_by_role("heading", name="openai:gpt-5.4-mini")).to_be_visible()
+    one.page.get_by_role("combobox", name="And with another model").fill("openai:no-such")
+    one.page.get_by_role("button", name="Compare policies").click()
+    expect(one.page.get_by_role("alert")).to_contain_text("“openai:no-such” is unknown: choose one from the list")
     one.page.get_by_role(
         "button", name="Use “Last 10 exchanges” with openai:gpt-5.4-mini for the next messages"
     ).click()
@@ -237,8 +241,15 @@ def test_a_policy_that_was_used_earlier_stays_in_the_picker(serve: Serve, visit:
         expect(answers(one.page).nth(i)).to_contain_text(f"Answer {i}.")
     policy_button(one.page).click()
     assert find_problems(one.page) == []
+    one.page.get_by_label("As code").fill("Memory(300)")
+    one.page.get_by_label("As code").press("Enter")
+    expect(one.page.get_by_role("dialog", name="Policy").get_by_role("alert")).to_contain_text("must be a Brief")
+    expect(policy_button(one.page)).to_contain_text("Last 2 exchanges")
     one.page.get_by_role("button", name="Last 3 exchanges used earlier").click()
     expect(policy_button(one.page)).to_contain_text("Last 3 exchanges")
+    policy_button(one.page).click()
+    expect(one.page.get_by_role("button", name="Last 3 exchanges in use")).to_be_visible()
+    expect(one.page.get_by_role("button", name="Last 2 exchanges used earlier")).to_be_visible()
 
 
 def test_the_menu_button_covers_no_title_on_a_phone_and_charts_can_be_read(serve: Serve, visit: Visits) -> None:

@@ -21,6 +21,8 @@ export function notify(text, { isProblem = false, action = "", onAction } = {}) 
   ending = setTimeout(() => store.set({ notice: null }), isProblem ? 20000 : action ? 20000 : 5000);
 }
 
+export const dismiss = () => store.set({ notice: null });
+
 export const report = (error) => notify(error.message, { isProblem: true });
 
 // A modal dialog that closes with Escape, with a click beside it, and by `onClose`. The focus goes back to where it was.
@@ -59,6 +61,6 @@ export function Dialogs() {
 export function Notices() {
   const { notice } = useStore(store);
   return html`<div class="notices" role="status">${notice && html`<p class=${"notice" + (notice.isProblem ? " problem" : "")} role=${notice.isProblem ? "alert" : null}>${notice.text}
-      ${notice.action && html`<button onClick=${() => { store.set({ notice: null }); notice.onAction(); }}>${notice.action}</button>`}
-      <button aria-label=${t("close")} onClick=${() => store.set({ notice: null })}>×</button></p>`}</div>`;
+      ${notice.action && html`<button onClick=${() => { dismiss(); notice.onAction(); }}>${notice.action}</button>`}
+      <button aria-label=${t("close")} onClick=${dismiss}>×</button></p>`}</div>`;
 }

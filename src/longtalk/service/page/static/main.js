@@ -103,7 +103,7 @@ function Shell() {
       ${problem && html`<p class="problem" role="alert">${problem} <button onClick=${start}>${t("retry")}</button></p>`}
       ${route.kind === "c" ? html`<${Conversation} ...${route} />`
         : route.kind === "money" ? html`<${Page} key="money" name="money" conversation=${null} />`
-        : route.kind === "settings" ? html`<${Settings} onSession=${start} />`
+        : route.kind === "settings" ? html`<${Settings} key=${location.hash} onSession=${start} provider=${route.id} model=${route.view} back=${route.entry} />`
         : route.kind === "licences" ? html`<${Page} key="licences" name="licences" />`
         : html`<div class="center"><h1 class="hello">${t("empty")}</h1><p class="quiet">${t("whatItIs")}${health ? " " + t(health.default_model === "local" ? "answersLocal" : "answersFrom", { model: health.default_model }) : ""}</p><button class="primary" onClick=${() => begin().catch(report)}>${t("newChat")}</button>
           <p class="quiet">${t("sampleHelp")}</p><button onClick=${() => openSample().catch(report)}>${t("openSample")}</button>

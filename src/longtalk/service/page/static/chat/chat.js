@@ -13,7 +13,7 @@ import { PolicyPicker } from "./policy.js";
 import { Gauge, LacksKey } from "./gauge.js";
 import { Live, Spoken } from "./live.js";
 import { Scroller } from "./scroller.js";
-import { notify } from "../dialogs.js";
+import { dismiss, notify } from "../dialogs.js";
 import { views } from "../views.js";
 import { Talk, announce, onOthers } from "./talk.js";
 
@@ -89,8 +89,12 @@ function usePanel(view) {
 
 const turnOf = (entry) => entry.slice(0, entry.lastIndexOf("-"));
 
+// A visitor who can store the key of a provider is led to where, below; others learn what the operator can do.
+const sayProblem = (problem, health) => (problem.code === "provider_key_missing" && health?.is_single_user ? t("lacksKey") : problem.message);
+
 function Conversation({ talk, view, tab, at, on, position }) {
   const state = useStore(talk.store);
+  const { health } = useStore(app);
   const panel = usePanel(view);
   const { entries, live, problem, branches, branch, size, pinned, excluded, costs, compactions } = state;
   const { goal, isAwaited } = useGoal(talk, { at, on, position }, state);
@@ -108,7 +112,7 @@ function Conversation({ talk, view, tab, at, on, position }) {
         ${waits && html`<article class="entry user" aria-label=${t("you")}><div class="plain">${live.message}</div></article>`}
         ${live && html`<${Live} talk=${talk} />`}
         ${state.lost && html`<p class="quiet" role="status">${t("lost")}</p>`}
-        ${problem && html`<p class="problem" role="alert">${problem.message}
+        ${problem && html`<p class="problem" role="alert">${sayProblem(problem, health)}
           ${problem.returned ? ` ${t("messageBack")}` : problem.order && html` <button onClick=${() => talk.retry()}>${t("retry")}</button>`}</p>`}
         ${!problem && !live && cutOff && html`<p class="quiet">${t("cutOff")} <button onClick=${() => talk.retry()}>${t("goOn")}</button></p>`}`}>
       ${shown.map((entry, i) => html`<${Entry} key=${entry.id} entry=${entry} beginsDay=${!i || day(entry.at) !== day(shown[i - 1].at)} talk=${talk} branch=${branch} versions=${versions.get(entry.position)} compaction=${compactions.get(entry.position)}
@@ -177,6 +181,8 @@ function Composer({ talk, state }) {
     await talk.load();
     announce(talk.id);
   };
+  // What the service can't say of a policy now, it says when the message is sent.
+  const checkPolicy = (code) => api.post(talk.path + "/estimate", { branch, message: "…", ...(code && { policy: code }) }).catch((found) => { if (found.status === 400) throw found; });
   const onKey = (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event); };
   return html`<form class="composer" onSubmit=${send} onPaste=${(e) => take(e.clipboardData.files)}
       onDragOver=${(e) => e.preventDefault()} onDrop=${(e) => { if (e.dataTransfer.files[0]?.type.startsWith("image/")) { e.preventDefault(); e.stopPropagation(); take(e.dataTransfer.files); } }}>
@@ -187,7 +193,7 @@ function Composer({ talk, state }) {
         <div class="tools">
           <label class="button" title=${t("attach")}>+<input class="sr" type="file" accept="image/*" multiple aria-label=${t("attach")} onChange=${(e) => take(e.target.files)} /></label>
           <${ModelField} chosen=${model} usual=${gauge?.model || settings.model || health?.default_model || t("model")} onChoose=${setModel} />
-          <${PolicyPicker} conversation=${talk.id} current=${settings.policy || ownPolicy} chosen=${policy} onChoose=${setPolicy} />
+          <${PolicyPicker} conversation=${talk.id} current=${settings.policy || ownPolicy} chosen=${policy} check=${checkPolicy} onChoose=${(each) => { dismiss(); setPolicy(each); }} />
           <span class="grow" />
           <button type="button" title=${t("noteHelp")} disabled=${!text || !!live} onClick=${note}>${t("note")}</button>
           ${live ? html`<button type="button" class="primary" onClick=${() => talk.stop()}>${t("stop")}</button>`

@@ -34,8 +34,11 @@ export function NextRequest({ conversation, branch }) {
   return html`<div class="foot-gauge"><div class="column gauge"><${Gauge} id=${conversation} gauge=${gauge} /></div></div>`;
 }
 
+// The way to where the key for a model is stored, and back to here.
+export const StoreKey = ({ model, provider }) => html`<a href=${"#/settings/" + [provider, model, location.hash].map(encodeURIComponent).join("/")}>${t("storeKey")}</a>`;
+
 // That a model can't answer yet, with the way to where its key is stored.
 export function LacksKey({ model, provider }) {
   const { health } = useStore(app);
-  return html`<p class="card-note">${t("needsKey", { model, provider })} ${health?.is_single_user && html`<a href="#/settings">${t("storeKey")}</a>`}</p>`;
+  return html`<p class="card-note">${t("needsKey", { model, provider })} ${health?.is_single_user && html`<${StoreKey} model=${model} provider=${provider} />`}</p>`;
 }

@@ -194,7 +194,7 @@ export class Talk {
         this.draw(answer);
       }
     } catch (error) {
-      if (!this.aborter.signal.aborted) problem = { message: error.message, order, started: !!this.store.get().live?.turn };
+      if (!this.aborter.signal.aborted) problem = { message: error.message, code: error.code, order, started: !!this.store.get().live?.turn };
     }
     if (this.aborter.signal.aborted) return;
     this.stream.set({ ...answer });

@@ -3,6 +3,7 @@
 import { html, memo, useState } from "../ui.js";
 import { t } from "../strings.js";
 import * as api from "../api.js";
+import { StoreKey } from "../chat/gauge.js";
 import { count, dollars } from "../format.js";
 import { Chart } from "./chart.js";
 import { choosePolicy, describe, isAmbiguous, keepsAll, namePolicy, readChoice, readEarlier } from "./policies.js";
@@ -24,7 +25,7 @@ export function Compare({ conversation, path, branch, priced, paid, made }) {
   const suggest = () => known || api.get("/known-models").then((found) => setKnown(found.models), () => {});
   const run = async (other) => {
     if (state.busy) return;
-    setState({ busy: true });
+    setState({ ...state, busy: true, problem: "" });
     try {
       const { policy, model } = await api.get(path + "/settings", { branch });
       const chosen = readChoice(conversation);
@@ -36,9 +37,10 @@ export function Compare({ conversation, path, branch, priced, paid, made }) {
       kept = { key, runs, policy, model, other, isNamed: !!(other || priced.length) };
       setState(kept);
     } catch (error) {
-      setState({ problem: error.message });
+      setState({ ...state, problem: error.message, asked: other });
     }
   };
+  const isUnknown = /^The model .* is unknown\./.test(state.problem);
   const meant = (/Did you mean ['"]([^'"]+)['"]/.exec(state.problem) || [])[1];
   // What is chosen for the next message counts as in use.
   const chosen = readChoice(conversation);
@@ -53,7 +55,7 @@ export function Compare({ conversation, path, branch, priced, paid, made }) {
     <form class="row start" onSubmit=${(event) => { event.preventDefault(); run(other); }}><button class="primary" disabled=${!!state.busy}>${t("compare")}</button>
       <input list="priced" aria-label=${t("alsoModel")} placeholder=${t("alsoModel")} value=${other} onFocus=${suggest} onInput=${(e) => setOther(e.target.value.trim())} /> <small role="status">${state.busy ? t("comparing") : ""}</small></form>
     <${Known} served=${served} providers=${providers} known=${known} />
-    <div aria-live="polite">${state.problem && html`<p class="problem">${state.problem} ${meant && html`<button onClick=${() => { setOther(meant); run(meant); }}>${t("compareWith", { model: meant })}</button>`}</p>`}
+    <div aria-live="polite">${state.problem && html`<p class="problem" role="alert">${isUnknown ? t("unknownModel", { model: state.asked }) : state.problem} ${meant && html`<button onClick=${() => { setOther(meant); run(meant); }}>${t("compareWith", { model: meant })}</button>`}</p>`}
     ${state.runs && html`<p class="quiet">${t("estimates")} ${now && !isChosen && paid > 0 && now.cost > 0 && t("sameRules", { now: dollars(now.cost), paid: dollars(paid), difference: t(now.cost < paid ? "less" : "more", { percent: Math.abs(Math.round(100 * (now.cost / paid - 1))) }) })}</p>`}
     ${models.map((model) => html`<${Comparison} key=${model} conversation=${conversation} own=${own.policy} now=${now} isChosen=${isChosen} reference=${reference} model=${model} isOwn=${model === own.model || !state.isNamed} runs=${state.runs.filter((each) => each.model === model)} />`)}</div></section>`;
 }
@@ -120,7 +122,7 @@ function Comparison({ conversation, own, now, isChosen, reference, model, isOwn,
         <span>${priced ? dollars(each.cost) + " · " : ""}${t("tokenCount", { count: count(each.usage.input) })}<small class="does">${each === base ? "" : say(each)}</small></span>
         ${isOwn && each === same ? html`<span />` : html`<button aria-label=${t(isOwn ? "usePolicyOf" : "useBothOf", { policy: namePolicy(each.policy), model })} onClick=${() => choosePolicy(conversation, each.policy, isOwn ? undefined : model)}>${t("usePolicy")}</button>`}`}</li>`;
   const provider = findKeyless(model, useStore(app));
-  return html`<h3>${model}</h3>${provider && html`<p>${t("needsKey", { model, provider })} <a href="#/settings">${t("storeKey")}</a></p>`}${!isOwn && same && base !== same ? html`<p>${t("sameWithModel", { name: namePolicy(own), model, difference: say(same) })}</p>` : ""}
+  return html`<h3>${model}</h3>${provider && html`<p>${t("needsKey", { model, provider })} <${StoreKey} model=${model} provider=${provider} /></p>`}${!isOwn && same && base !== same ? html`<p>${t("sameWithModel", { name: namePolicy(own), model, difference: say(same) })}</p>` : ""}
     <p><strong>${sentence}</strong> ${isLossy ? t("cheaperButLossy", { name: namePolicy(cheapest.policy), difference: say(cheapest), loses: describe(cheapest.policy), ...words }) : ""}</p>
     ${whole.some((each) => each.cost === null) && html`<p class="quiet">${t("noPrices")}</p>`}
     <ul class="policies">${[...listed].sort((a, b) => (b === best) - (a === best) || value(a) - value(b)).map(row)}</ul>

@@ -9,11 +9,12 @@ export async function loadProviders() {
   app.set(await api.get("/provider-keys"));
 }
 
-export function Settings({ onSession }) {
+// `provider` is the one whose key is wanted, for a `model`; `back` is the address from which the visitor came.
+export function Settings({ onSession, provider, model, back }) {
   const { health } = useStore(app);
   if (!health) return null;
   return html`<div class="view"><div class="column pad">${health.is_single_user
-    ? html`<h1>${t("providerKeys")}</h1><${ProviderKeys} />`
+    ? html`<h1>${t("providerKeys")}</h1>${model && html`<p class="card-note">${t("needsKey", { model, provider })} <a href=${back || "#/"}>${t("goBack")}</a></p>`}<${ProviderKeys} wanted=${provider} model=${model} back=${back} />`
     : html`<h1>${t("keys")}</h1><${AccessKeys} onSession=${onSession} />
         ${health.key && html`<button onClick=${() => api.signOut().then(onSession)}>${t("signOut")}</button>`}`}</div></div>`;
 }
@@ -29,9 +30,9 @@ function AccessKeys({ onSession }) {
 }
 
 // The keys themselves are never shown: the service stores them and does not send them back.
-export function ProviderKeys() {
+export function ProviderKeys({ wanted = null, model: asked = "", back = "" }) {
   const { providers } = useStore(app);
-  const [provider, setProvider] = useState("anthropic");
+  const [provider, setProvider] = useState(wanted || "anthropic");
   const [key, setKey] = useState("");
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
@@ -53,6 +54,8 @@ export function ProviderKeys() {
     event.preventDefault();
     if (busy || !key.trim()) return;
     change(() => api.put(path(provider), undefined, { key: key.trim() }), (all) => {
+      if (provider === wanted && back) location.hash = back;
+      if (asked) return t("keyStored", { provider });
       const [model] = all.find((each) => each.provider === provider)?.models || [];
       return t("keyStored", { provider }) + (model ? " " + t("nameModel", { model }) : "");
     });
