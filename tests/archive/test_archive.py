@@ -327,6 +327,9 @@ async def test_an_import_with_an_existing_id_is_rejected(store: Store) -> None:
     assert await archive.talk("c") == before
     assert await archive.load(text, id="d") == ["d"]
     assert [said.text for said in await archive.history("d")] == ["x", "a"]
+    await archive.set_metadata("d", {"title": "Other"})
+    with pytest.raises(InputError, match="The store already has the conversation 'd' with another title"):
+        await archive.load(text, id="d")
 
 
 async def test_the_same_export_again_changes_nothing(store: Store) -> None:

@@ -114,11 +114,8 @@ def import_exports(
     news = [to_snapshot(export) for export in exports]
     for new in news:
         check_id(new.id)
-        if new.id in there and not _is_same(store, owner, new):
-            raise InputError(
-                f"The store already has a different conversation with the id {new.id!r}. Choose another id, or "
-                "delete it first."
-            )
+        if new.id in there and (found := _find_difference(store, owner, new)):
+            raise InputError(f"The store already has {found}. Choose another id, or delete it first.")
     mark = make_mark()
     todo = [new for new in news if new.id not in there and not dry_run]
     try:
@@ -211,13 +208,13 @@ def _has_all_but_closing_results(more: Snapshot, less: Snapshot) -> bool:
     )
 
 
-def _is_same(store: Store, owner: str, new: Snapshot) -> bool:
-    """Return True if the store holds exactly the same conversation as this snapshot."""
+def _find_difference(store: Store, owner: str, new: Snapshot) -> str:
+    """Say what the store holds under the id of this snapshot; return an empty text for exactly the same."""
     there = read_snapshot(store, owner, new.id)
-    if there is None:
-        return False
-    stored, export = to_export(there), new.export
-    return (stored.created, stored.meta, stored.branches) == (export.created, export.meta, export.branches)
+    stored, export = to_export(there) if there is not None else None, new.export
+    if stored is None or (stored.created, stored.branches) != (export.created, export.branches):
+        return f"a different conversation with the id {new.id!r}"
+    return f"the conversation {new.id!r} with another title or other metadata" if stored.meta != export.meta else ""
 
 
 def make_outcome(new: Snapshot, how: How, owner: str) -> ImportedConversation:

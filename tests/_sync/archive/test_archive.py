@@ -327,6 +327,9 @@ def test_an_import_with_an_existing_id_is_rejected(store: Store) -> None:
     assert archive.talk("c") == before
     assert archive.load(text, id="d") == ["d"]
     assert [said.text for said in archive.history("d")] == ["x", "a"]
+    archive.set_metadata("d", {"title": "Other"})
+    with pytest.raises(InputError, match="The store already has the conversation 'd' with another title"):
+        archive.load(text, id="d")
 
 
 def test_the_same_export_again_changes_nothing(store: Store) -> None:

@@ -51,9 +51,13 @@ def test_an_edited_message_makes_a_branch_that_can_be_switched(serve: Serve, vis
     expect(answers(one.page).first).to_contain_text("The first.")
     one.page.get_by_role("article", name="You").hover()
     one.page.get_by_role("button", name="Edit").click()
-    one.page.get_by_label("Edit").fill("Another question")
-    one.page.get_by_role("button", name="Save").click()
+    edit = one.page.get_by_label("Edit")
+    edit.fill("Another")
+    edit.press("Shift+Enter")
+    edit.press_sequentially("question")
+    edit.press("Enter")
     expect(answers(one.page).first).to_contain_text("The second.")
+    expect(one.page.get_by_role("article", name="You").locator(".plain")).to_have_text("Another\nquestion")
     one.page.get_by_role("button", name="Previous version").first.click()
     expect(answers(one.page).first).to_contain_text("The first.")
 
@@ -126,6 +130,9 @@ def test_a_conversation_is_renamed_found_and_deleted(serve: Serve, visit: Visits
     dialog.get_by_role("button", name="Rename").click()
     expect(one.page.get_by_role("link", name="Bow trouble")).to_be_visible()
     expect(one.page).to_have_title("Bow trouble · Longtalk")
+    expect(one.page.get_by_role("heading", level=1)).to_have_text("Bow trouble")
+    one.page.get_by_label("Search conversations").fill("viola")
+    expect(one.page.locator(".list")).to_contain_text("No conversation and no message has these words.")
     one.page.get_by_label("Search conversations").fill("slips")
     expect(one.page.get_by_role("navigation", name="Conversations")).to_contain_text("slips")
     one.page.get_by_label("Search conversations").fill("")
@@ -171,6 +178,8 @@ def test_an_import_says_how_it_went(serve: Serve, visit: Visits) -> None:
     messages = b'[{"role": "user", "content": "Which rosin?"}, {"role": "assistant", "content": "A light one."}]'
     field.set_input_files({"name": "talk.json", "mimeType": "application/json", "buffer": messages})
     expect(one.page.get_by_role("status").filter(has_text="Imported.")).to_be_visible()
+    field.set_input_files({"name": "talk.md", "mimeType": "text/markdown", "buffer": b"# Rosin"})
+    expect(alert).to_contain_text("“talk.md” can't be imported: Markdown is for reading.")
 
 
 def test_a_reload_in_mid_stream_goes_on_with_the_answer(serve: Serve, visit: Visits, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import expect
 
@@ -80,3 +82,28 @@ def test_a_fork_says_that_it_is_another_branch_and_leads_back(serve: Serve, visi
     one.page.get_by_role("button", name="Back to it").click()
     one.page.locator(".views").get_by_role("link", name="Branches").click()
     expect(one.page.locator(".map [aria-current]")).to_have_text("Hello?")
+
+
+def test_a_file_of_a_conversation_that_is_there_is_imported_as_a_copy(
+    serve: Serve, visit: Visits, tmp_path: Path
+) -> None:
+    one = visit(serve(local=AsyncScripted()))
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    menu = one.page.get_by_label("Actions of this conversation")
+    menu.click()
+    with one.page.expect_download() as started:
+        one.page.get_by_role("button", name="Export .json").click()
+    started.value.save_as(tmp_path / "talk.json")
+    menu.click()
+    one.page.get_by_role("button", name="Rename", exact=True).click()
+    one.page.get_by_role("dialog").get_by_label("Title").fill("Lessons")
+    one.page.get_by_role("dialog").get_by_role("button", name="Rename").click()
+    expect(one.page.get_by_role("link", name="Lessons")).to_be_visible()
+    one.page.get_by_label("Import a file").set_input_files(tmp_path / "talk.json")
+    dialog = one.page.get_by_role("dialog", name="Import “talk.json” as a copy?")
+    expect(dialog).to_contain_text("This conversation is here already, with another title or other details.")
+    dialog.get_by_role("button", name="Import a copy").click()
+    copy = one.page.locator(".list .current")
+    expect(copy).to_contain_text("Sample: Ada learns the violin (copy)")
+    expect(one.page.locator(".list li")).to_have_count(2)
+    expect(answers(one.page).last).to_contain_text("a run-through of the minuet on Sundays.")

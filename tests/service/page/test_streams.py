@@ -37,6 +37,11 @@ def test_stop_keeps_the_partial_text(serve: Serve, visit: Visits) -> None:
     one.page.reload()
     expect(answers(one.page).first).to_contain_text("One")
     expect(answers(one.page).first).not_to_contain_text("three")
+    expect(one.page.get_by_role("button", name="Go on")).to_be_visible()
+    expect(one.page.get_by_text("This answer was cut off.")).to_have_count(1)
+    one.say("And now?")
+    expect(answers(one.page).last).to_contain_text("Later.")
+    expect(answers(one.page).first).to_contain_text("This answer was cut off.")
 
 
 def test_an_answer_goes_on_after_the_service_was_killed_and_started_again(visit: Visits, tmp_path: Path) -> None:

@@ -39,4 +39,9 @@ export const days = (from, to) => formats.day.formatRange(from, to);
 export const longDay = (at) => formats.longDay.format(at);
 export const time = (at) => formats.time.format(at);
 export const clock = (at) => formats.clock.format(at);
-export const cut = (text, size = 160) => (text.length > size ? text.slice(0, size).trimEnd() + "…" : text);
+// Return the beginning of a text, which ends with a whole word.
+export function cut(text, size = 160) {
+  if (text.length <= size) return text;
+  const end = text.lastIndexOf(" ", size);
+  return text.slice(0, end > size / 2 ? end : size).replace(/[\s,;:–—-]+$/, "") + "…";
+}

@@ -87,6 +87,8 @@ function usePanel(view) {
   return open.current;
 }
 
+// Whether an answer was stopped, or has reached the limit of its size.
+const isCut = ({ role, status, finish_reason: reason }) => role === "assistant" && (["interrupted", "failed"].includes(status) || reason === "length");
 const turnOf = (entry) => entry.slice(0, entry.lastIndexOf("-"));
 
 // A visitor who can store the key of a provider is led to where, below; others learn what the operator can do.
@@ -94,7 +96,7 @@ const sayProblem = (problem, health) => (problem.code === "provider_key_missing"
 
 function Conversation({ talk, view, tab, at, on, position }) {
   const state = useStore(talk.store);
-  const { health } = useStore(app);
+  const { health, conversations } = useStore(app);
   const panel = usePanel(view);
   const { entries, live, problem, branches, branch, size, pinned, excluded, costs, compactions } = state;
   const { goal, isAwaited } = useGoal(talk, { at, on, position }, state);
@@ -105,7 +107,7 @@ function Conversation({ talk, view, tab, at, on, position }) {
   const last = branches.find((each) => each.name === branch)?.last_turn;
   const waits = live?.message && !entries.some((each) => each.turn === live.turn);
   return html`
-    ${entries.length > 0 && html`<h1 class="sr">${nameOf(state.info)}</h1>`}
+    ${entries.length > 0 && html`<h1 class="sr">${nameOf(conversations.find((each) => each.id === talk.id) || state.info)}</h1>`}
     <${Scroller} talk=${talk} talkState=${state} goal=${goal} isAwaited=${isAwaited}
       before=${!entries.length && !live && state.info && html`<h1 class="hello">${t("empty")}</h1><${MemoryTip} talk=${talk} settings=${state.settings} gauge=${state.gauge} />`}
       after=${html`
@@ -117,7 +119,7 @@ function Conversation({ talk, view, tab, at, on, position }) {
         ${!problem && !live && cutOff && html`<p class="quiet">${t("cutOff")} <button onClick=${() => talk.retry()}>${t("goOn")}</button></p>`}`}>
       ${shown.map((entry, i) => html`<${Entry} key=${entry.id} entry=${entry} beginsDay=${!i || day(entry.at) !== day(shown[i - 1].at)} talk=${talk} branch=${branch} versions=${versions.get(entry.position)} compaction=${compactions.get(entry.position)}
         pinned=${pinned.includes(entry.id)} excluded=${excluded.includes(entry.id)} out=${out.has(turnOf(entry.id))} cost=${entry.role === "assistant" && !entry.calls.length ? costs[entry.turn] : undefined}
-        found=${entry.id === at} inspected=${panel === "inspector" && entry.turn === (state.inspected || last)} busy=${!!live} place=${entry.position + 1} count=${size} />`)}
+        found=${entry.id === at} inspected=${panel === "inspector" && entry.turn === (state.inspected || last)} busy=${!!live} isCut=${isCut(entry) && !(cutOff && !problem && entry === shown.at(-1))} place=${entry.position + 1} count=${size} />`)}
     <//>
     <${Spoken} talk=${talk} />
     <${Composer} talk=${talk} state=${state} />

@@ -61,7 +61,7 @@ function Compacted({ compaction: { summary, tokens, reason }, talk }) {
 }
 
 // All that is drawn of an entry is a property of its own, so that a turn elsewhere draws no other entry again.
-export const Entry = memo(function Entry({ entry, talk, versions, compaction, branch, pinned, excluded, out, cost, busy, found, inspected, place, count, beginsDay }) {
+export const Entry = memo(function Entry({ entry, talk, versions, compaction, branch, pinned, excluded, out, cost, busy, isCut, found, inspected, place, count, beginsDay }) {
   const [draft, setDraft] = useKept(`edit:${talk.path}/${entry.id}`);
   const box = useRef(null);
   const isKept = useRef(draft !== null); // it was begun before, so that the reader may be elsewhere now
@@ -76,8 +76,13 @@ export const Entry = memo(function Entry({ entry, talk, versions, compaction, br
   };
   const save = (event) => {
     event.preventDefault();
+    if (busy || !draft.trim()) return;
     setDraft(null);
     talk.send({ message: draft, edits: entry.id }, draft);
+  };
+  const onKey = (event) => {
+    if (event.key === "Escape") { event.stopPropagation(); setDraft(null); }
+    else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) save(event);
   };
   return html`<article id=${"entry-" + entry.id} class=${`entry ${isNote ? "note" : role} ${out ? "out" : ""} ${found ? "found" : ""} ${inspected ? "inspected" : ""}`} aria-label=${name}
     tabindex="-1" aria-posinset=${place} aria-setsize=${count}>
@@ -87,10 +92,11 @@ export const Entry = memo(function Entry({ entry, talk, versions, compaction, br
     <${Folded} ...${entry} />
     ${findImages(entry.native).map((url) => html`<img class="picture" src=${url} alt="" />`)}
     ${draft !== null
-      ? html`<form onSubmit=${save}><textarea ref=${box} aria-label=${t("edit")} value=${draft} onInput=${(e) => setDraft(e.target.value)} rows="4" />
-          <span class="row"><button class="primary">${t("saveAndSend")}</button> <button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></span><small>${t("editHelp")}</small></form>`
+      ? html`<form onSubmit=${save}><textarea ref=${box} aria-label=${t("edit")} value=${draft} onInput=${(e) => setDraft(e.target.value)} onKeyDown=${onKey} rows="4" />
+          <span class="row"><button class="primary" disabled=${busy || !draft.trim()}>${t("saveAndSend")}</button> <button type="button" onClick=${() => setDraft(null)}>${t("cancel")}</button></span><small>${t("editHelp")}</small></form>`
       : role === "assistant" ? html`<${Markdown} text=${entry.text} />`
       : role === "tool" ? null : html`<div class="plain">${entry.text}</div>`}
+    ${isCut && html`<p class="quiet">${t("cutOff")}</p>`}
     <footer>
       ${versions && html`<${Versions} names=${versions} current=${branch} onOpen=${(name) => talk.open(name)} />`}
       ${usage && html`<small>${t(cost === undefined ? "usage" : cost === null ? "usageUnpriced" : "usageCost", { input: formatCount(usage.input), output: formatCount(usage.output), cost: dollars(cost) })}</small>`}

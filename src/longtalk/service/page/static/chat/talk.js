@@ -1,6 +1,7 @@
 // A conversation as the page holds it: a window of its entries, its branch, and the turn that runs.
 import * as api from "../api.js";
 import { createStore } from "../store.js";
+import { cut } from "../format.js";
 import { prepareMarkdown } from "../markdown.js";
 import { keepEarlier } from "../money/policies.js";
 
@@ -213,7 +214,7 @@ export class Talk {
     const { info, entries, from } = this.store.get();
     const first = from === 0 && entries.find((each) => each.role === "user" && each.text);
     if (info.title || !first) return;
-    this.store.set({ info: await api.patch(this.path, { title: first.text.trim().split("\n")[0].slice(0, 60) }) });
+    this.store.set({ info: await api.patch(this.path, { title: cut(first.text.trim().split("\n")[0], 60) }) });
   }
 
   // Go on after an error, with the model that is chosen now. A message that is saved already is not sent again.

@@ -5,7 +5,7 @@ import * as api from "../api.js";
 import { app, useStore } from "../store.js";
 import { ask, notify, report } from "../dialogs.js";
 import { announce, onOthers } from "../chat/talk.js";
-import { day, plain } from "../format.js";
+import { cut, day, plain } from "../format.js";
 
 export async function loadList() {
   const { conversations } = await api.get("/conversations", { limit: 100 });
@@ -25,13 +25,31 @@ export async function begin() {
 export async function importFile(file) {
   if (!file) return;
   try {
-    const { conversations } = await api.post("/import", file);
+    const found = await post(file);
+    if (!found) return;
+    const { conversations } = found;
     await loadList();
     announce("");
     notify(t("imported"));
     if (conversations.length === 1) location.hash = "#/c/" + encodeURIComponent(conversations[0].id);
   } catch (error) {
-    report(error);
+    const isMarkdown = /\.(md|markdown)$/i.test(file.name) && error.status === 400;
+    report({ message: isMarkdown ? t("noMarkdown", { file: file.name }) : error.message.replace(/'import-[0-9a-f]{12}'/, `“${file.name}”`) });
+  }
+}
+
+// Send a file to be imported. Where its conversation is there already, and differs, offer a copy; null if it is not wanted.
+async function post(file) {
+  try {
+    return await api.post("/import", file);
+  } catch (error) {
+    const [, id] = /^The store already has .*?['"]([^'"]+)['"].* Choose another id/.exec(error.message) || [];
+    if (!id) throw error;
+    if (!await ask({ title: t("copyTitle", { file: file.name }), text: t(error.message.includes("a different conversation") ? "copyOther" : "copySame"), action: t("copyAction") })) return null;
+    const done = await api.post("/import", file, { id: `${id}-${Date.now().toString(36)}` });
+    const copy = await api.get(api.one(done.conversations[0].id));
+    await api.patch(api.one(copy.id), { title: t("copyOf", { title: nameOf(copy) }) });
+    return done;
   }
 }
 
@@ -81,8 +99,11 @@ export const linkTo = (conversation, entry, branch = "", position = null) => `#/
 export function cutAround(marked, words, size = 140) {
   const text = plain(marked);
   const found = words.trim().split(/\s+/).map((word) => text.toLowerCase().indexOf(word.toLowerCase())).filter((at) => at >= 0);
-  const from = Math.max(0, Math.min(...found, Infinity) - size / 3);
-  return found.length && from > 0 ? "…" + text.slice(from, from + size) : text.slice(0, size);
+  const first = Math.min(...found, Infinity);
+  if (!found.length || first <= size / 3) return cut(text, size);
+  const start = text.indexOf(" ", first - size / 3) + 1; // of a word
+  const from = 0 < start && start <= first ? start : first;
+  return "…" + cut(text.slice(from), size);
 }
 
 export const nameOf = (each) => each.title || t("untitled");
@@ -90,13 +111,13 @@ export const nameOf = (each) => each.title || t("untitled");
 export function List({ current, onClose }) {
   const { conversations } = useStore(app);
   const [words, setWords] = useState("");
-  const [hits, setHits] = useState([]);
+  const [{ hits, sought }, setFound] = useState({ hits: [], sought: "" });
   useEffect(() => onOthers(() => loadList().catch(() => {})), []);
   useEffect(() => {
     let stale = false;
     const later = setTimeout(async () => {
       const found = words.trim() ? (await api.get("/search", { q: words }).catch(() => ({ hits: [] }))).hits : [];
-      if (!stale) setHits(found);
+      if (!stale) setFound({ hits: found, sought: words });
     }, 150);
     return () => { stale = true; clearTimeout(later); };
   }, [words, words && conversations]);
@@ -119,5 +140,6 @@ export function List({ current, onClose }) {
           <button class="danger" onClick=${() => deleteOne(each, current).catch(report)}>${t("delete")}</button></div></details></li>`)}
       ${hits.map((hit) => html`<li key=${"hit" + hit.entry}><a class="hit" href=${linkTo(hit.conversation, hit.entry, hit.branch, hit.position)} onClick=${onClose}>${cutAround(hit.text, words)}
         <small>${[day(hit.at), conversations.find((each) => each.id === hit.conversation)].filter(Boolean).map((each) => each.id ? nameOf(each) : each).join(" · ")}</small></a></li>`)}
+      ${words.trim() && sought === words && !shown.length && !hits.length ? html`<li class="none" role="status">${t("noHitAtAll")}</li>` : ""}
     </ul>`;
 }
