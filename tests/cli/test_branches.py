@@ -112,7 +112,8 @@ def test_a_branch_of_all_totals_is_refused(filled: str) -> None:
 
 @pytest.mark.parametrize("command", ["fork", "rewind"])
 def test_an_unknown_entry_is_reported_with_where_to_find_ids(filled: str, command: str) -> None:
-    assert "`longtalk show` prints the ids" in str(run(command, "lesson-7", "none", "--store", filled).exception)
+    problem = str(run(command, "lesson-7", "none", "--store", filled).exception)
+    assert "no entry or turn 'none'. An id looks like q3vft5cmxl2a-0; `longtalk show` prints the ids" in problem
 
 
 def test_a_mistyped_id_is_suggested(filled: str) -> None:
@@ -177,7 +178,7 @@ def test_an_unknown_field_or_line_of_a_brief_is_reported(filled: str) -> None:
     where = ("--store", filled)
     assert "Did you mean 'facts'?" in str(run("brief", "add", "lesson-7", "fcts", "x", *where).exception)
     for command in (["edit", "lesson-7", "none", "x"], ["revoke", "lesson-7", "none"]):
-        assert "has no line 'none'" in str(run("brief", *command, *where).exception)
+        assert "has no line 'none'. An id looks like" in str(run("brief", *command, *where).exception)
 
 
 def test_a_brief_has_the_fields_of_its_policy(store: str) -> None:

@@ -114,6 +114,8 @@ def test_at_a_terminal_the_message_opens_in_the_editor(
         (["And then?"], "Nothing was changed"),
         ([" "], "The new text is empty"),
         (["q3vft5cmxl2a-0", "Why?"], "`longtalk show` prints the ids"),
+        (["w6hmi7fggzaX-0", "Why?"], "An id looks like q3vft5cmxl2a-0; `longtalk show` prints the ids"),
+        (["2", "Why?"], "This branch has no entry or turn '2'"),
         (["ANSWER", "Why?"], "is not a message of yours (assistant)"),
         (["Why?", "--branch", "aside"], "has no branch 'aside'"),
     ],

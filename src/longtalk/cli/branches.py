@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from longtalk._sync.archive.archive import Archive
 from longtalk._sync.branches.branch import Branch
 from longtalk._sync.branches.operations import fork_branch
 from longtalk._sync.branches.rewind import rewind_branch
 from longtalk.archive.tree import BranchPlace
+from longtalk.cli.entry_ids import describe_missing
 from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_result, shorten
 from longtalk.cli.store import choose_branch, find_conversation, find_or_latest, open_archive
 from longtalk.cli.tables import Column, print_table
@@ -85,10 +89,8 @@ def fork(
     """Create a branch, and print its name."""
     with open_archive(store, owner) as archive:
         id = find_conversation(archive, id).id if id is not None else find_or_latest(archive, None).id  # noqa: A001
-        try:
+        with _explain_missing(at):
             made = fork_branch(_open_branch(archive, id, branch), at, name=name).branch
-        except NotFound as problem:
-            raise _explain(problem) from None
     _print_branch(id, made, as_json=as_json)
     if not as_json:
         where = f"longtalk chat {escape_line(id)}"
@@ -106,10 +108,8 @@ def rewind(
 ) -> None:
     """Cut a branch, and print the name of the branch that keeps the rest."""
     with open_archive(store, owner) as archive:
-        try:
+        with _explain_missing(to):
             made = rewind_branch(_open_branch(archive, id, branch), to)
-        except NotFound as problem:
-            raise _explain(problem) from None
     _print_branch(id, made, as_json=as_json)
     if not as_json:
         print_note(
@@ -127,5 +127,10 @@ def _open_branch(archive: Archive, id: str, branch: str | None) -> Branch:  # no
     return Branch(archive.store, archive.owner, id, choose_branch(archive, summary, branch), KeepAll(), create=False)
 
 
-def _explain(problem: NotFound) -> NotFound:
-    return NotFound(str(problem).replace("pass an id from `history()`", "`longtalk show` prints the ids"))
+@contextmanager
+def _explain_missing(entry: str | None) -> Iterator[None]:
+    """Say in the words of the command line that a branch has no such entry."""
+    try:
+        yield
+    except NotFound as problem:
+        raise NotFound(describe_missing(entry or "") if "entry or turn" in str(problem) else str(problem)) from None

@@ -56,7 +56,9 @@ def _print_new(brief: TalkBrief, before: Sequence[Line], *, as_json: bool) -> No
 
 def _check_line(brief: TalkBrief, line: str) -> None:
     if all(each.id != line for each in brief.lines()):
-        raise InputError(f"This brief has no line {line!r}. `longtalk brief show` prints the ids of lines.")
+        raise InputError(
+            f"This brief has no line {line!r}. An id looks like d538d6df29; `longtalk brief show` prints the ids."
+        )
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from longtalk._sync.archive.archive import Archive
+from longtalk.cli.entry_ids import LOOKS
 from longtalk.cli.list import find_title
 from longtalk.cli.output import escape, escape_line, pluralize, print_note, print_result, shorten
 from longtalk.cli.store import choose_branch, find_conversation, open_archive
@@ -45,7 +46,7 @@ def redact(*, store: str | None, owner: str, id: str, entry: str, yes: bool, as_
             if found is not None:
                 break
         else:
-            raise InputError(f"Entry {entry!r} not found in conversation {id!r}. `longtalk show` prints entry ids.")
+            raise InputError(f"Entry {entry!r} not found in conversation {id!r}. {LOOKS}; `longtalk show` prints the ids.")
         content = f"{escape_line(found.role)}: {escape_line(shorten(found.text, 200))}"
         _confirm(f"{content}\nRemove this permanently?", yes=yes)
         archive.redact(id, entry)

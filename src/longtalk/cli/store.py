@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from longtalk._sync.archive.archive import Archive
 from longtalk._util.suggest import suggest
 from longtalk.archive.tree import find_last_branch
+from longtalk.cli.entry_ids import is_entry_id
 from longtalk.cli.output import escape_line, print_note
 from longtalk.errors import InputError
 from longtalk.stores import get_default_path, hide_credentials, open_default_store, open_store
@@ -23,7 +24,6 @@ _MOST_SUGGESTED = 1_000
 
 _MOST_NAMED = 5
 """How many conversations an error names whose ids begin as the given one."""
-_ENTRY = re.compile(r"[a-z2-9]{12}-\d+")
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def find_conversation(archive: Archive, id: str) -> ConversationInfo:  # noqa: A
     found = archive.store.info(archive.owner, id)
     if found is None:
         hint = suggest(id, (each.id for each in archive.conversations(limit=_MOST_SUGGESTED)))
-        if _ENTRY.fullmatch(id):
+        if is_entry_id(id):
             hint = " This looks like the id of an entry: name its conversation."
         raise InputError(
             f"Conversation {id!r}{name_owner(archive)} not found.{hint} `longtalk list` shows all conversations."

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from typing import NamedTuple
 
 from longtalk._util.suggest import suggest
 from longtalk.cli.chat import turns, views
 from longtalk.cli.chat.plain import Screen, find_command, find_last_exchange
+from longtalk.cli.entry_ids import describe_missing, is_entry_id
 from longtalk.cli.output import escape_line, print_note
 from longtalk.cli.session import ChatSession
-from longtalk.errors import InputError
+from longtalk.errors import InputError, LongtalkError
 from longtalk.policies.notation import format_policy, parse_policy
 from longtalk.stores.base import MAIN
 
@@ -33,6 +35,7 @@ _ELSEWHERE = {
 """Commands of other tools at the beginning of a line, and what they are called here."""
 _FILES = ("image", "attach", "file", "fragment")
 """Commands of other tools that add a file to a message."""
+_ENTRY_HELP = "ENTRY is the id of a message or turn, such as q3vft5cmxl2a-0: /history shows the ids"
 _ANSWERING = ("/again", "/retry", "/edit")
 
 
@@ -129,6 +132,11 @@ def _policy(chat: Chat, text: str) -> None:
 
 def _fork(chat: Chat, name: str) -> None:
     session = chat.session
+    if is_entry_id(name):
+        raise InputError(
+            f"/fork takes the name of a branch, and {name!r} looks like the id of an entry: to go on after an entry, "
+            f"leave the chat and use `longtalk fork {session.id} {name}`."
+        )
     session.open_branch(session.talk.fork(name=name or None).branch)
     _describe_branch(session)
 
@@ -163,13 +171,23 @@ def _edit(chat: Chat, text: str) -> None:
         print_note("There are no messages yet.")
         return
     words = text.split(None, 1)
-    entry, rest = turns.find_message(chat.session.archive, talk.id, talk.branch, words)
+    with _name_history():
+        entry, rest = turns.find_message(chat.session.archive, talk.id, talk.branch, words)
     # The first word is the id of a message, or belongs to the text.
     changed = (text if len(rest) == len(words) else "".join(rest)) or chat.screen.read(edit=entry.text) or ""
     if not changed.strip() or changed == entry.text:
         print_note("Nothing was changed.")
     else:
         turns.edit(chat.session, chat.screen, entry, changed)
+
+
+@contextlib.contextmanager
+def _name_history() -> Iterator[None]:
+    """Let errors name the chat's own command that shows the ids of entries."""
+    try:
+        yield
+    except LongtalkError as problem:
+        raise InputError(str(problem).replace("`longtalk show` prints", "/history shows")) from None
 
 
 def _undo(chat: Chat, _: str) -> None:
@@ -184,7 +202,8 @@ def _pin(chat: Chat, entry: str) -> None:
         return
     turn = next((each.turn for each in entries if entry in (each.id, each.turn)), None) if entry else entries[-1].turn
     if turn is None:
-        raise InputError(f"There is no entry {entry!r}. /history shows the ids of entries.")
+        with _name_history():
+            raise InputError(describe_missing(entry))
     own = {each.id for each in entries if each.turn == turn}
     pinned = own & set(talk.pins())
     if pinned:
@@ -246,7 +265,8 @@ def _help(chat: Chat, name: str) -> None:
     if found is not None:
         columns = max(30, shutil.get_terminal_size().columns)
         print_note(found.usage)
-        print_note(textwrap.indent(textwrap.fill(_describe(found, chat.screen), columns - 4), "    "))
+        text = f"{_describe(found, chat.screen)}{f'. {_ENTRY_HELP}' if 'ENTRY' in found.takes else ''}"
+        print_note(textwrap.indent(textwrap.fill(text, columns - 4), "    "))
         return
     if name:
         print_note(f"Unknown command {name}.{_suggest('/' + name.lstrip('/'))}")

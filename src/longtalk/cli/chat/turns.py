@@ -11,6 +11,7 @@ from longtalk._sync.branches.branch import Branch
 from longtalk._sync.branches.rewind import rewind_before
 from longtalk.archive.history import HistoryEntry
 from longtalk.cli.chat.plain import Screen
+from longtalk.cli.entry_ids import describe_missing, looks_like_id
 from longtalk.cli.output import escape_line, pluralize, print_note
 from longtalk.cli.session import ChatSession
 from longtalk.cli.store import find_conversation
@@ -18,8 +19,6 @@ from longtalk.errors import Busy, InputError, NotFound
 from longtalk.wires import WIRES
 from longtalk.wires.convert import read_attachments
 
-_ENTRY = re.compile(r"[a-z0-9]{12}-\d\w*")
-"""The form of the ids of entries, also mistyped ones, which no word has."""
 _TURN = re.compile(r"[a-z0-9]{12}")
 """The form of the ids of turns, which some words have, too."""
 
@@ -129,8 +128,9 @@ def find_message(
         raise InputError("There are no messages yet.")
     named = [each for each in entries if words and words[0] in (each.id, each.turn)]
     if not named:
-        if words and (_ENTRY.fullmatch(words[0]) or _is_elsewhere(archive, id, words[0])):
-            raise NotFound(f"This branch has no entry or turn {words[0]!r}: `longtalk show` prints the ids.")
+        if words and (looks_like_id(words[0]) or _is_elsewhere(archive, id, words[0])):
+            hint = "If the text begins so, write the id of the message before it."
+            raise NotFound(f"{describe_missing(words[0])} {hint}")
         return entries[last], words
     message = next((each for each in named if each.role == "user"), None)
     if message is None:

@@ -1,0 +1,71 @@
+"""The chat's commands, run on a conversation without a terminal and without a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+
+from longtalk import Archive
+from longtalk.cli.chat.commands import Chat, run_command
+from longtalk.cli.chat.plain import Plain
+from longtalk.cli.session import ChatSession
+from longtalk.errors import InputError
+from longtalk.testing import Scripted, says
+from tests.cli.helpers import store_at
+
+
+@pytest.fixture
+def chat(store: str) -> Iterator[Chat]:
+    """A chat after two exchanges, whose model has two more answers."""
+    with closing(store_at(store)) as held:
+        provider = Scripted(says("Slowly."), says("Faster."), says("Lightly."), says("Never."))
+        session = ChatSession(Archive(held), provider, "lesson-7", new=False)
+        session.stack = ExitStack()
+        for text in ("How?", "And then?"):
+            session.ensure_stored().send(text)
+        yield Chat(session, Plain(lines=False))
+
+
+def texts(chat: Chat) -> list[str]:
+    return [each.text for each in chat.session.talk.history()]
+
+
+@pytest.mark.parametrize("word", ["1", "#2", "w6hmi7fggzaX-0", "nosuch-0", "q3vft5cmxl2a"])
+@pytest.mark.parametrize("text", ["", " Hello, I am Bob"])
+def test_a_word_that_looks_like_an_id_but_names_no_entry_is_not_sent(chat: Chat, word: str, text: str) -> None:
+    with pytest.raises(InputError, match=r"no entry or turn .* looks like q3vft5cmxl2a-0; /history shows the ids"):
+        run_command(f"/edit {word}{text}", chat)
+    assert texts(chat) == ["How?", "Slowly.", "And then?", "Faster."]
+
+
+@pytest.mark.parametrize("text", ["Two lessons?", "3,5 lessons?", "unexpectedly so", "semi-detached 2"])
+def test_other_text_replaces_the_last_message(chat: Chat, text: str) -> None:
+    run_command(f"/edit {text}", chat)
+    assert texts(chat) == ["How?", "Slowly.", text, "Lightly."]
+
+
+def test_a_text_may_begin_with_a_number_after_the_id_of_its_message(chat: Chat) -> None:
+    run_command(f"/edit {chat.session.talk.history()[2].id} 2 lessons?", chat)
+    assert texts(chat)[2:] == ["2 lessons?", "Lightly."]
+
+
+def test_only_an_entry_can_be_pinned(chat: Chat) -> None:
+    with pytest.raises(InputError, match=r"no entry or turn '2'.*/history shows the ids"):
+        run_command("/pin 2", chat)
+    assert chat.session.talk.pins() == []
+
+
+def test_the_id_of_an_entry_is_no_name_for_a_branch(chat: Chat) -> None:
+    entry = chat.session.talk.history()[1].id
+    with pytest.raises(InputError, match=f"use `longtalk fork lesson-7 {entry}`"):
+        run_command(f"/fork {entry}", chat)
+    assert chat.session.talk.branches() == ["main"]
+
+
+@pytest.mark.parametrize("name", ["edit", "pin"])
+def test_the_help_of_a_command_says_what_an_entry_is(chat: Chat, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    run_command(f"/help {name}", chat)
+    assert "ENTRY is the id of a message or turn" in (shown := " ".join(capsys.readouterr().err.split()))
+    assert "/history shows the ids" in shown
