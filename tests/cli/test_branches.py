@@ -204,7 +204,7 @@ def test_a_conversation_is_shown_with_what_its_turns_used(filled: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prices", "said"), [(FREE, "free (local)"), (None, "price unknown"), (Prices(input=1e6, output=1e6), "$15.0000")]
+    ("prices", "said"), [(FREE, "free"), (None, "price unknown"), (Prices(input=1e6, output=1e6), "$15.0000")]
 )
 def test_a_turn_without_a_cost_says_why(store: str, prices: Prices | None, said: str) -> None:
     held = store_at(store)

@@ -369,7 +369,7 @@ def priced(store: str, *prices: Prices | None) -> str:
 @pytest.mark.parametrize(
     ("prices", "shown"),
     [
-        ((FREE,), "$0.0000"),
+        ((FREE,), "free"),
         ((Prices(input=1_000, output=0),), "$0.0100"),
         ((Prices(input=1, output=0.1),), "$0.0000105"),
         ((Prices(input=1_000_000, output=1_000_000),) * 100, "$1,500.0000"),

@@ -45,7 +45,7 @@ def list_branches(*, store: str | None, owner: str, id: str | None, as_json: boo
     """Print one line for each branch of a conversation, the main branch first."""
     with open_archive(store, owner) as archive:
         found = find_or_latest(archive, id)
-        places = [(each, _read_beginning(archive, found.id, each)) for each in archive.tree(found.id)]
+        places = [(each, read_beginning(archive, found.id, each)) for each in archive.tree(found.id)]
     rows = []
     for place, begins in places:
         head = place.head
@@ -69,7 +69,7 @@ def list_branches(*, store: str | None, owner: str, id: str | None, as_json: boo
         print_table(_COLUMNS, rows)
 
 
-def _read_beginning(archive: Archive, id: str, place: BranchPlace) -> str:  # noqa: A002
+def read_beginning(archive: Archive, id: str, place: BranchPlace) -> str:  # noqa: A002
     """Return the first words that a branch does not share with the one that it was forked from."""
     stop = min(place.head.size, place.shared + _FIRST)
     entries = archive.store.read(archive.owner, id, place.head.branch, place.shared, stop).entries()
@@ -107,9 +107,8 @@ def rewind(
     as_json: bool,
 ) -> None:
     """Cut a branch, and print the name of the branch that keeps the rest."""
-    with open_archive(store, owner) as archive:
-        with _explain_missing(to):
-            made = rewind_branch(_open_branch(archive, id, branch), to)
+    with open_archive(store, owner) as archive, _explain_missing(to):
+        made = rewind_branch(_open_branch(archive, id, branch), to)
     _print_branch(id, made, as_json=as_json)
     if not as_json:
         print_note(

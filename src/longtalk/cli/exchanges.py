@@ -63,5 +63,5 @@ def format_turn_usage(turn: str, turns: Mapping[str, Metrics]) -> str:
     used = turns[turn]
     parts = describe_usage(used.usage, used.cost)
     if parts and not used.cost:
-        parts.append("price unknown" if used.cost is None else "free (local)")
+        parts.append("price unknown" if used.cost is None else "free")
     return "; ".join(parts) or "no usage reported"

@@ -46,7 +46,9 @@ def redact(*, store: str | None, owner: str, id: str, entry: str, yes: bool, as_
             if found is not None:
                 break
         else:
-            raise InputError(f"Entry {entry!r} not found in conversation {id!r}. {LOOKS}; `longtalk show` prints the ids.")
+            raise InputError(
+                f"Entry {entry!r} not found in conversation {id!r}. {LOOKS}; `longtalk show` prints the ids."
+            )
         content = f"{escape_line(found.role)}: {escape_line(shorten(found.text, 200))}"
         _confirm(f"{content}\nRemove this permanently?", yes=yes)
         archive.redact(id, entry)

@@ -80,9 +80,8 @@ def _format_turn(turn: Metrics) -> tuple[str, ...]:
     usage = turn.usage
     # Numbers that no provider has reported, and those of a request that is not stored, are unknown.
     reported = [f"{count:,}" if usage != Usage() else "-" for count in (usage.input, usage.cached, usage.output)]
-    cost = "-" if turn.cost is None else format_dollars(turn.cost)
     total = f"{turn.request:,}" if turn.request else "-"
-    return (format_time(turn.at), turn.model, f"{turn.calls:,}", total, *reported, cost)
+    return (format_time(turn.at), turn.model, f"{turn.calls:,}", total, *reported, format_cell(turn.cost))
 
 
 def format_dollars(cost: float) -> str:
@@ -91,10 +90,20 @@ def format_dollars(cost: float) -> str:
     return f"${cost:,.{places}f}"
 
 
+def format_known(cost: float) -> str:
+    """Return a cost in dollars, or that there is none, as with the models of this machine."""
+    return format_dollars(cost) if cost else "free"
+
+
+def format_cell(cost: float | None) -> str:
+    """Return a cost for a column, which has only numbers in a pipe; `-` if it is unknown."""
+    return "-" if cost is None else format_known(cost) if sys.stdout.isatty() else format_dollars(cost)
+
+
 def format_cost(stats: Stats) -> str:
     """Return the known cost, and of how many turns and summaries it is unknown."""
     if not stats.unpriced:
-        return format_dollars(stats.cost or 0.0)
+        return format_known(stats.cost) if stats.cost is not None and stats.turns else format_dollars(0.0)
     # Each turn counts once, so what exceeds them is summaries.
     what = pluralize(stats.unpriced, "turn") if stats.unpriced <= sum(stats.turns.values()) else f"{stats.unpriced:,}"
     if stats.cost is None:

@@ -10,8 +10,12 @@ import pytest
 from longtalk import Archive
 from longtalk.cli.chat.commands import Chat, run_command
 from longtalk.cli.chat.plain import Plain
+from longtalk.cli.holding import Choices, resolve
 from longtalk.cli.session import ChatSession
 from longtalk.errors import InputError
+from longtalk.models.call_cost import FREE
+from longtalk.providers.base import Capabilities
+from longtalk.service.settings import Settings
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import store_at
 
@@ -69,3 +73,36 @@ def test_the_help_of_a_command_says_what_an_entry_is(chat: Chat, capsys: pytest.
     run_command(f"/help {name}", chat)
     assert "ENTRY is the id of a message or turn" in (shown := " ".join(capsys.readouterr().err.split()))
     assert "/history shows the ids" in shown
+
+
+def test_branches_are_listed_with_their_first_words(chat: Chat, capsys: pytest.CaptureFixture[str]) -> None:
+    run_command("/edit Why?", chat)
+    run_command("/branches", chat)
+    begins = {row.split("\t")[1]: row.split("\t")[4] for row in capsys.readouterr().out.splitlines() if "\t" in row}
+    assert begins.pop("main") == "How?"
+    assert list(begins.values()) == ["And then?"]
+
+
+def test_an_empty_history_is_said_to_be_empty(chat: Chat, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        run_command("/undo", chat)
+    capsys.readouterr()
+    run_command("/history", chat)
+    assert capsys.readouterr() == ("", "There are no messages yet.\n")
+
+
+def test_another_model_can_answer_again_in_one_step(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Scripted(says("Boldly."))
+    monkeypatch.setattr("longtalk.cli.session.connect_model", lambda held, before=None: (other, {}))
+    chat.session.held = resolve(Settings(), Choices(model="ollama:one"), None)
+    run_command("/retry ollama:other", chat)
+    assert (texts(chat)[2:], chat.session.provider) == (["And then?", "Boldly."], other)
+
+
+def test_what_a_model_of_this_machine_costs_is_called_free(chat: Chat, capsys: pytest.CaptureFixture[str]) -> None:
+    chat.session.provider.capabilities = Capabilities(prices=FREE)
+    chat.session.held = resolve(Settings(), Choices(model="ollama:one"), None)
+    run_command("/new cheap", chat)
+    chat.session.ensure_stored().send("Why?")
+    run_command("/cost", chat)
+    assert "5 received, free\n" in capsys.readouterr().out

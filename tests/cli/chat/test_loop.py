@@ -771,7 +771,7 @@ def test_a_policy_can_be_named_and_the_brief_that_it_keeps_is_shown(
 def test_without_memory_there_is_no_brief_to_show(loopback: Loopback, environment: dict[str, str], store: str) -> None:
     done = longtalk(*at(loopback, "--store", store), said="/brief\n", environment=environment)
     assert done.stdout == ""
-    assert "This policy keeps no brief: use --policy 'Memory()'." in done.stderr
+    assert "This policy keeps no brief: use /policy Memory()." in done.stderr
 
 
 def test_a_wrong_policy_for_a_chat_is_wrong_usage(loopback: Loopback, environment: dict[str, str]) -> None:

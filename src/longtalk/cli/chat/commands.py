@@ -190,6 +190,12 @@ def _name_history() -> Iterator[None]:
         raise InputError(str(problem).replace("`longtalk show` prints", "/history shows")) from None
 
 
+def _retry(chat: Chat, model: str) -> None:
+    if model and turns.find_last_message(chat.session.talk.history()) is not None:
+        _model(chat, model)
+    turns.retry(*chat)
+
+
 def _undo(chat: Chat, _: str) -> None:
     turns.undo(chat.session)
 
@@ -308,7 +314,10 @@ _TABLE = (
         "/again", "", "ask again for an answer that failed or was stopped", lambda chat, _: turns.answer_again(*chat)
     ),
     Command(
-        "/retry", "", "answer the last message again; a branch keeps the old answer", lambda chat, _: turns.retry(*chat)
+        "/retry",
+        "[MODEL]",
+        "answer the last message again, or let another model do it from now on; a branch keeps the old answer",
+        _retry,
     ),
     Command("/edit", "[ENTRY] [TEXT]", "change the last message, or an earlier one, and have it answered", _edit),
     Command("/undo", "", "take back the last exchange; a branch keeps it", _undo),

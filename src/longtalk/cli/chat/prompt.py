@@ -144,6 +144,7 @@ class _CommandCompleter(Completer):
         """The beginnings of messages by their ids, which say nothing."""
         self._lists: dict[str, Callable[[], Iterator[str]]] = {
             "/model": self._list_models,
+            "/retry": self._list_models,
             "/open": lambda: (each.id for each in session.archive.conversations(limit=_MOST)),
             "/branches": lambda: iter([] if session.is_new else session.talk.branches()),
             "/policy": lambda: iter(_POLICIES),

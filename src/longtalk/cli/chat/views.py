@@ -8,23 +8,25 @@ from pathlib import Path
 
 from longtalk._sync.archive.archive import Archive
 from longtalk.archive.metrics import Metrics
+from longtalk.cli.branches import read_beginning
 from longtalk.cli.context import find_window, print_context
 from longtalk.cli.export import export_conversation
 from longtalk.cli.list import find_title
-from longtalk.cli.output import escape_line, format_time, pluralize, print_note, print_text, reword_error, wrap
+from longtalk.cli.output import escape_line, format_time, pluralize, print_note, print_text, wrap
 from longtalk.cli.profile import print_lines
 from longtalk.cli.search import describe_nothing, print_hits
 from longtalk.cli.session import ChatSession
 from longtalk.cli.show import print_history
-from longtalk.cli.stats import format_cost
+from longtalk.cli.stats import format_cell, format_cost, format_known
 from longtalk.cli.tables import Column, print_table
 from longtalk.errors import InputError
 
 _BRANCHES = (
     Column("", shortest=1),
     Column("branch", shortest=16),
-    Column("entries", is_number=True),
-    Column("changed"),
+    Column("entries", rank=2, is_number=True),
+    Column("changed", rank=1),
+    Column("begins", shortest=20),
 )
 _TURNS = (
     Column("time", rank=1),
@@ -48,7 +50,10 @@ _MOST_HITS = 10
 
 def show_history(session: ChatSession) -> None:
     """Print the whole conversation."""
-    print_history(session.talk.history())
+    entries = session.talk.history()
+    print_history(entries)
+    if not entries:
+        print_note("There are no messages yet.")
 
 
 def show_context(session: ChatSession) -> None:
@@ -68,7 +73,7 @@ def show_brief(session: ChatSession) -> None:
     try:
         print_text(session.talk.brief.text() or "(The brief is empty.)")
     except InputError as problem:
-        raise InputError(f"{reword_error(problem)} Or here: /policy Memory()") from None
+        raise InputError(str(problem).replace("use policy=Memory()", "use /policy Memory()")) from None
 
 
 def show_profile(session: ChatSession) -> None:
@@ -87,7 +92,7 @@ def show_cost(session: ChatSession) -> None:
     usage = [each.usage for each in metrics]
     sent, cached = sum(each.input for each in usage), sum(each.cached for each in usage)
     why = "prices at an address of its own are not known" if session.held.base_url else "no prices for this model"
-    total = f"${sum(known):.4f}" if len(known) == len(metrics) else f"cost unknown: {why}"
+    total = format_known(sum(known)) if len(known) == len(metrics) else f"cost unknown: {why}"
     whole = session.archive.stats(session.id)
     summary = (
         f"{pluralize(len(metrics), 'turn')} {'on this branch' if whole.branches > 1 else 'in all'}: {sent:,} tokens "
@@ -104,8 +109,14 @@ def show_cost(session: ChatSession) -> None:
 
 def _format_turn(turn: Metrics) -> tuple[str, ...]:
     usage = turn.usage
-    cost = "-" if turn.cost is None else f"${turn.cost:.4f}"
-    return format_time(turn.at), turn.model, f"{usage.input:,}", f"{usage.cached:,}", f"{usage.output:,}", cost
+    return (
+        format_time(turn.at),
+        turn.model,
+        f"{usage.input:,}",
+        f"{usage.cached:,}",
+        f"{usage.output:,}",
+        format_cell(turn.cost),
+    )
 
 
 def show_branches(session: ChatSession) -> None:
@@ -117,7 +128,8 @@ def show_branches(session: ChatSession) -> None:
     for place in session.archive.tree(session.id):
         head = place.head
         star = "*" if head.branch == session.talk.branch else ""
-        rows.append((star, head.branch, str(head.size), format_time(head.updated)))
+        begins = read_beginning(session.archive, session.id, place) or "-"
+        rows.append((star, head.branch, str(head.size), format_time(head.updated), begins))
     print_table(_BRANCHES, rows)
 
 
