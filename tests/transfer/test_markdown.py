@@ -321,3 +321,8 @@ def test_a_fence_and_a_quote_hold_any_text(text: str) -> None:
     shown = to_markdown(talk(message("user", text), message("tool", text, tool_call_id="c")))
     assert [line.split(" ·")[0] for line in ours(shown)[2:5]] == ["## 1", "### User", "### Result of a call"]
     assert len(ours(shown)) == 6
+
+
+def test_the_system_text_comes_first_and_cannot_imitate_a_heading() -> None:
+    shown = to_markdown(talk(message("user", "x")), system="Be terse.\n# 2")
+    assert "\n## System text of the last turn\n\n> Be terse.\n> \\# 2\n\n## 1" in shown

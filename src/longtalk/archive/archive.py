@@ -209,7 +209,8 @@ class AsyncArchive(AsyncArchiveReading):
         if format == "md":
             from longtalk.transfer.markdown import to_markdown
 
-            return to_markdown(talk, branch)
+            held = await self.settings(conversation, branch=branch)
+            return to_markdown(talk, branch, system=held.system if held is not None else None)
         from longtalk.transfer.json_export import to_json, to_jsonl
 
         return (to_json if format == "json" else to_jsonl)([talk]).decode()

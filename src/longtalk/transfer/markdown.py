@@ -49,8 +49,11 @@ _MARKS = {
 """The types of content parts whose content is shown. Of other parts, only the type is shown."""
 
 
-def to_markdown(export: ConversationExport, branch: str = MAIN) -> str:
-    """Return all entries of a branch as Markdown; raise `InputError` if the branch does not exist."""
+def to_markdown(export: ConversationExport, branch: str = MAIN, *, system: str | None = None) -> str:
+    """Return all entries of a branch as Markdown; raise `InputError` if the branch does not exist.
+
+    `system` is the system text of the last turn, which is in no entry.
+    """
     path = expand_branch(export, branch) if export.branches or branch != MAIN else BranchPart(name=MAIN)
     title = export.meta.get("title")
     titled = title.strip() if isinstance(title, str) else ""
@@ -62,6 +65,8 @@ def to_markdown(export: ConversationExport, branch: str = MAIN) -> str:
         titled and f"id {_escape_inline(export.id)}",
     )
     lines += [" · ".join(filter(None, about)), ""]
+    if system:
+        lines += ["## System text of the last turn", "", *_render_quote(system)]
     turns = {turn.id: turn for turn in path.turns}
     for number, (first, stop) in enumerate(Transcript(fresh=path.entries).exchanges(), 1):
         entries = path.entries[first:stop]
