@@ -283,7 +283,9 @@ def test_commands_that_change_nothing_accept_the_beginning_of_an_id(filled: str)
 def test_one_branch_is_deleted_after_a_confirmation(filled: str) -> None:
     where = ("--store", filled)
     run("fork", "lesson-7", entry(filled, 1), "--name", "aside", *where)
-    assert "goes on on the branch 'aside'" in str(run("delete", "lesson-7", "-b", "aside", "--yes", *where).exception)
+    problem = str(run("delete", "lesson-7", "-b", "aside", "--yes", *where).exception)
+    assert "goes on on the branch 'aside'" in problem
+    assert "(longtalk chat lesson-7, and there /branches main)" in problem
     held = store_at(filled)
     Conversation("lesson-7", model=Scripted(says("Up.")), store=held).send("And now?")
     held.close()

@@ -241,3 +241,22 @@ def test_owners_are_chosen_in_one_way(tmp_path: Path) -> None:
     assert "Use one of --owner, --all-owners and --owner-map." in twice.stderr
     named = run("copy", tmp_path / "a.db", tmp_path / "b.db", "1", "--all-owners")
     assert isinstance(named.exception, InputError)
+
+
+def test_without_from_the_users_own_store_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGTALK_STORE", f"{tmp_path}/own.db")
+    send(tmp_path / "own.db", "one", "x")
+    done = run("copy", tmp_path / "b.db")
+    assert (done.exit_code, done.stdout) == (0, "1 conversation copied; 2 entries verified\n")
+    assert f"From your store, {tmp_path}/own.db" in done.stderr
+    assert ids(tmp_path / "b.db") == ["one"]
+
+
+def test_ids_after_to_alone_are_answered_with_the_whole_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LONGTALK_STORE", f"{tmp_path}/own.db")
+    send(tmp_path / "own.db", "one", "x")
+    problem = run("copy", tmp_path / "b.db", "one").exception
+    assert f"longtalk copy {tmp_path}/own.db {tmp_path}/b.db one" in str(problem)
+    assert not (tmp_path / "one").exists()

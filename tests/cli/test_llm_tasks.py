@@ -186,3 +186,21 @@ def test_all_conversations_as_markdown_need_a_folder(user: User, tmp_path: Path)
     with pytest.raises(AssertionError, match="name a folder, and not"):
         user("export", "--all", "-o", tmp_path / "talks.md")
     assert not (tmp_path / "talks.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["logs", "-n", "3"], "Use `longtalk show --all -n 3`, with -u"),
+        (["logs", "list", "-n5"], "Use `longtalk show --all -n 5`, with -u"),
+        (["logs", "path"], "`longtalk doctor` prints the path of the store"),
+        (["logs", "backup", "x y.db"], "Use `longtalk backup 'x y.db'`."),
+        (["logs", "-q", "pelican"], "Use `longtalk search pelican`."),
+        (["logs"], "Use `longtalk show --all -n 3`"),
+    ],
+)
+def test_habits_of_the_log_are_answered_with_the_right_command(
+    environment: dict[str, str], words: list[str], answer: str
+) -> None:
+    done = longtalk(*words, environment=environment)
+    assert (done.returncode, answer in done.stderr) == (2, True), done.stderr

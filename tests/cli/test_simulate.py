@@ -470,3 +470,16 @@ def test_a_plot_is_written_as_png(file: Path, tmp_path: Path, monkeypatch: pytes
 def test_mistyped_policies_and_models_are_suggested(file: Path, given: tuple[str, str], meant: str) -> None:
     done = run(file, *given)
     assert f"Did you mean {meant!r}?" in (str(done.exception) + done.stderr)
+
+
+def test_models_are_named_as_for_a_question(file: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    longtalk("config", "alias", "mine", CHEAP, environment=environment)
+    for name, label in (
+        ("claude-sonnet-5", "anthropic:claude-sonnet-5"),
+        ("mine", CHEAP),
+        ("local:0.5b", "local:0.5b"),
+    ):
+        done = longtalk("simulate", file, "-m", name, "-p", "KeepAll()", environment=environment)
+        rows = [line.split("\t") for line in done.stdout.splitlines()]
+        assert ({row[0] for row in rows}, done.returncode) == ({label}, 0), done.stderr
+        assert all(row[7] != "-" for row in rows)

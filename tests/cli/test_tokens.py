@@ -17,7 +17,7 @@ from longtalk import Chat, InputError, Seal, tool
 from longtalk.cli.command_flags import commands
 from longtalk.testing import Scripted, says
 from longtalk.tokens import CheckedCounter, Estimator, Exact, count_message, count_preamble, counter_for
-from tests.cli.helpers import Terminal
+from tests.cli.helpers import Terminal, longtalk
 
 MESSAGES = [
     {"role": "system", "content": "You teach the violin."},
@@ -369,3 +369,14 @@ def test_a_chats_counter_that_makes_no_sense_is_refused(number: Any) -> None:
 def test_a_chats_counter_can_count() -> None:
     with pytest.raises(InputError, match="`counter` must have a method"):
         Chat(Scripted(), counter=len)  # type: ignore[arg-type]
+
+
+def test_an_alias_names_a_model(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("Bows need rosin.")
+    longtalk("config", "alias", "mine", "anthropic:claude-sonnet-5", environment=environment)
+    found = [
+        longtalk("tokens", tmp_path / "a.md", "-m", name, environment=environment)
+        for name in ("mine", "claude-sonnet-5", "anthropic:claude-sonnet-5")
+    ]
+    assert len({(done.stdout, done.stderr) for done in found}) == 1
+    assert found[0].returncode == 0

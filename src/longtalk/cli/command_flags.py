@@ -201,8 +201,8 @@ def stats(**options: Any) -> None:
     "models",
     multiple=True,
     shell_complete=complete_models,
-    help="Use the prices of this model, as provider:model. Repeatable. Default: the models of the conversation, or two "
-    "others if none of these has prices.",
+    help="Use the prices of this model, named as for a question. Repeatable. Default: the models of the conversation, "
+    "or two others if none of these has prices.",
 )
 @click.option(
     "-p",
@@ -299,7 +299,7 @@ def redact(**options: Any) -> None:
     default="openai-chat:gpt-5.6",
     show_default=True,
     shell_complete=complete_models,
-    help="Count the tokens of this model, as provider:model.",
+    help="Count the tokens of this model, named as for a question.",
 )
 @click.option("--exact", is_flag=True, help="Count with the model's own tokenizer. Needs longtalk[tokens].")
 @AS_JSON

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shlex
 import stat
 import sys
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -17,7 +19,8 @@ from click.shell_completion import CompletionItem
 from longtalk.cli.output import exit_without_reader
 
 _COMMANDS = {
-    "logs": "Use `longtalk list`, `longtalk show`, `longtalk show --last` or `longtalk search WORDS`.",
+    "logs": "Use `longtalk show --all -n 3` for the last exchanges, with -u for tokens and cost; `longtalk list`, "
+    "`longtalk show`, `longtalk show --last` or `longtalk search WORDS`.",
     "history": "Use `longtalk show`.",
     "cost": "Use `longtalk stats`.",
     "prompt": "Use `longtalk ask`.",
@@ -50,6 +53,13 @@ _COMMANDS |= {
     "collections": _COMMANDS["embed"],
 }
 """Commands of other tools, and what to use here."""
+_LOGS = {
+    "path": "`longtalk doctor` prints the path of the store.",
+    "status": "Use `longtalk stats`, and `longtalk doctor` for the path of the store.",
+    "on": "Conversations are stored unless a question has -n.",
+    "off": "Conversations are stored unless a question has -n.",
+}
+"""The commands that llm has for its log, and what to use for them here."""
 _OPTIONS_OF_QUESTIONS = {
     "--save": "`longtalk config alias NAME -s TEXT` saves a system text for -m NAME.",
     "--template": "Use -m NAME with a name that `longtalk config alias NAME -s TEXT` has saved.",
@@ -149,7 +159,8 @@ class Commands(click.Group):
         """Return the command that the arguments name. For a name that another tool uses, say what to use here."""
         name = args[0]
         if name in _COMMANDS and name not in self.commands:
-            ctx.fail(f"No such command {name!r}. {_COMMANDS[name]}")
+            known = _explain_logs(args[1:]) if name in ("logs", "log") else ""
+            ctx.fail(f"No such command {name!r}. {known or _COMMANDS[name]}")
         if name == "aliases":
             args = ["config", "alias", *args[1:]]
         elif not name.replace("-", "").isalnum() or not name.isascii():
@@ -186,6 +197,20 @@ class Commands(click.Group):
         if isinstance(words, tuple) and words and words[0] in self.commands:
             options = shlex.join(each for each in args if each != words[0])
             ctx.fail(f"Options come after the command: longtalk {words[0]} {options}")
+
+
+def _explain_logs(words: list[str]) -> str:
+    """Return what to use in place of a use of `llm logs`; empty if this is not known."""
+    if words[:1] == ["backup"]:
+        return f"Use `longtalk backup {shlex.quote(words[1]) if words[1:] else 'FILE'}`."
+    for option, following in pairwise([*words, ""]):
+        count = re.fullmatch(r"(?:-n|--count=)(\d+)", option)
+        if count or (option in ("-n", "--count") and following.isdecimal()):
+            number = count[1] if count else following
+            return f"Use `longtalk show --all -n {number}`, with -u for tokens and cost, too."
+        if option in ("-q", "--query") and following:
+            return f"Use `longtalk search {shlex.quote(following)}`."
+    return _LOGS.get(words[0], "") if words else ""
 
 
 def _is_option_of(command: click.Command, ctx: click.Context, word: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -10,15 +12,33 @@ import msgspec
 from longtalk._sync.archive.archive import Archive
 from longtalk.cli.filters import parse_time
 from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_json, print_note, print_text
-from longtalk.cli.store import find_conversation, open_archive
-from longtalk.stores import open_store
+from longtalk.cli.store import find_conversation, open_archive, store_exists
+from longtalk.errors import InputError
+from longtalk.stores import get_default_path, hide_credentials, open_store
 from longtalk.transfer.owners import Owners, list_pairs
 
 
 def run(
-    *, source: str, target: str, owner: str, since: str | None, ids: Sequence[str], owners: Owners, as_json: bool
+    *,
+    source: str | None,
+    target: str,
+    owner: str,
+    since: str | None,
+    ids: Sequence[str],
+    owners: Owners,
+    as_json: bool,
 ) -> None:
-    """Copy conversations and print how many were copied. Exit with status 1 if a conversation was skipped."""
+    """Copy conversations and print how many were copied. Exit with status 1 if a conversation was skipped.
+
+    Without a source, copy from the user's own store.
+    """
+    own = os.environ.get("LONGTALK_STORE") or get_default_path()
+    if source is None:
+        source = own
+        print_note(f"(From your store, {escape_line(hide_credentials(own))}.)")
+    elif not store_exists(source):
+        command = shlex.join(["longtalk", "copy", hide_credentials(own), source, target, *ids])
+        raise InputError(f"There is no store {source!r} to copy from. To copy {target!r} to it: {command}")
     with open_archive(source, owner, whole=True) as archive:
         other = open_store(target, make=True)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -26,7 +27,10 @@ def delete(*, store: str | None, owner: str, ids: Sequence[str], branch: str | N
             summary = find_conversation(archive, id)
             choose_branch(archive, summary, branch)
             _confirm(f"{escape_line(f'{id}: branch {branch}')}\nDelete permanently?", yes=yes)
-            receipt = archive.delete_branch(id, branch)
+            try:
+                receipt = archive.delete_branch(id, branch)
+            except InputError as problem:
+                raise InputError(_name_commands(str(problem), id, summary.branches, branch)) from None
             text = f"deleted branch {escape_line(branch)} of {escape_line(id)}: {_format_counts(receipt)}"
             print_result({**msgspec.to_builtins(receipt), "branch": branch}, text, as_json=as_json)
             return
@@ -54,6 +58,13 @@ def redact(*, store: str | None, owner: str, id: str, entry: str, yes: bool, as_
         archive.redact(id, entry)
         text = f"redacted {escape_line(entry)} in {escape_line(id)}"
         print_result({"conversation": id, "entry": entry}, text, as_json=as_json)
+
+
+def _name_commands(problem: str, id: str, branches: Sequence[str], branch: str) -> str:  # noqa: A002
+    """Return an error with the commands that continue another branch."""
+    chat = shlex.join(["longtalk", "chat", id])
+    switch = " or ".join(f"/branches {each}" for each in branches if each != branch)
+    return problem.replace("continue another branch first", f"continue another one first ({chat}, and there {switch})")
 
 
 def _describe(archive: Archive, id: str) -> str:  # noqa: A002

@@ -9,6 +9,9 @@ import sys
 import webbrowser
 from pathlib import Path
 
+import msgspec
+
+from longtalk.cli.holding import find_model_settings
 from longtalk.cli.local_model import prepare_model
 from longtalk.cli.output import print_error, print_note
 from longtalk.errors import InputError, MissingExtra
@@ -42,6 +45,8 @@ def run(
         policy=policy,
         store=store,
     )
+    if model is not None and model not in loaded.models:
+        loaded = msgspec.structs.replace(loaded, default_model=find_model_settings(loaded, model).model)
     try:
         import uvicorn
 
@@ -54,7 +59,6 @@ def run(
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
         _prepare_default(loaded)
-    import msgspec
 
     os.environ[_SETTINGS] = msgspec.json.encode(loaded).decode()
     config = uvicorn.Config(
@@ -128,8 +132,6 @@ def _announce(settings: Settings, port: int, *, needs_key: bool, open_page: bool
 
 def make_app() -> object:
     """Return the application, with the settings that the command has read. Each worker process calls it."""
-    import msgspec
-
     from longtalk._util.processes import allow_many_connections, limit_malloc_arenas
     from longtalk.service.app import create_app
 

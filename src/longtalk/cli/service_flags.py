@@ -32,7 +32,7 @@ _STORE = click.option(
 @click.option("--host", help="Listen on this address. Default: 127.0.0.1, which only this machine reaches.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Listen on this port. Default: 8086.")
 @click.option("--workers", type=click.IntRange(1, 64), help="Run this many processes. Default: 1.")
-@click.option("-m", "--model", help="The model of requests that name none, as provider:model. Default: local.")
+@click.option("-m", "--model", help="The model of requests that name none, named as for a question. Default: local.")
 @click.option("-p", "--policy", metavar="POLICY", help="What to send, written as in Python. Default: KeepAll().")
 @click.option("--check", is_flag=True, help="Check the settings, the store and the models, and exit.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser, where there is one.")

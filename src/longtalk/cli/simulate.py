@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from longtalk.cli.files import display_name, refuse_existing, write_file
+from longtalk.cli.holding import find_model_settings
 from longtalk.cli.import_ import read_conversations
 from longtalk.cli.models import format_number
 from longtalk.cli.output import ProgressCounter, escape_line, pluralize, print_json, print_note, print_text, wrap
@@ -21,6 +22,7 @@ from longtalk.errors import InputError
 from longtalk.models.call_cost import Prices
 from longtalk.policies import Policy
 from longtalk.policies.notation import format_policy
+from longtalk.service.settings import load_settings
 from longtalk.simulation.compare import (
     OPTIMUM,
     POLICIES,
@@ -69,7 +71,9 @@ def run(
     conversation, branch, stored = _load_conversation(store, owner, transcript, branch)
     system = stored if system is None else system
     recorded = transcript_of(conversation, branch=branch)
-    simulated = [SimulatedModel.from_label(model) for model in models or choose_models(recorded)]
+    settings = load_settings()
+    labels = [find_model_settings(settings, name).model for name in models] or choose_models(recorded)
+    simulated = list(map(SimulatedModel.from_label, labels))
     policies = policies or POLICIES
     names = [*map(format_policy, policies), OPTIMUM]
     with ProgressCounter(len(simulated) * len(names), "replay") as progress:

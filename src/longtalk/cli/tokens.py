@@ -7,14 +7,17 @@ that can't be counted is reported on standard error, the other files are counted
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from longtalk._util import json_bytes
 from longtalk.cli.files import decode_state, display_name, read_file
+from longtalk.cli.holding import find_model_settings
 from longtalk.cli.output import escape_line, print_json, print_note, print_text
 from longtalk.errors import InputError
+from longtalk.service.settings import load_settings
 from longtalk.tokens import Counter, Estimator, Exact, count_message, count_preamble, counter_for
 from longtalk.tokens.families import MODEL_PATTERNS
 
@@ -26,6 +29,9 @@ _STATE = b"\x89TL"
 
 def run(*, files: Sequence[str], model: str, exact: bool, as_json: bool) -> None:
     """Print the number of tokens in each file, and how they were counted."""
+    with contextlib.suppress(InputError):
+        # An unknown name is counted by its words, with a warning.
+        model = find_model_settings(load_settings(), model).model
     counter: Estimator | Exact = counter_for(model)
     if exact:
         counter = Exact(counter.family)

@@ -99,9 +99,7 @@ def import_(**options: Any) -> None:
 
 
 @commands.command()
-@click.argument("source", metavar="FROM", shell_complete=complete_files)
-@click.argument("target", metavar="TO", shell_complete=complete_files)
-@click.argument("ids", nargs=-1, metavar="[ID…]")
+@click.argument("words", nargs=-1, required=True, metavar="[FROM] TO [ID…]", shell_complete=complete_files)
 @click.option(
     "--since",
     metavar="DATE|ID",
@@ -110,13 +108,15 @@ def import_(**options: Any) -> None:
 @owners_options
 @AS_JSON
 @OWNER
-def copy(**options: Any) -> None:
+def copy(words: tuple[str, ...], **options: Any) -> None:
     """Copy conversations to another store.
 
-    FROM and TO name stores, as --store does. Everything is copied byte for byte, read back and compared. Repeating a
-    copy skips what is unchanged and adds what is new. Exits with status 1 if a conversation was skipped.
+    FROM and TO name stores, as --store does; with TO alone, your own store is copied. Everything is copied byte for
+    byte, read back and compared. Repeating a copy skips what is unchanged and adds what is new. Exits with status 1 if
+    a conversation was skipped.
 
     \b
+    longtalk copy elsewhere.db
     longtalk copy talks.db talks/
     longtalk copy talks.db elsewhere.db --owner ada --since 2026-11-01
     longtalk copy talks/ talks.db lesson-7 lesson-8
@@ -124,4 +124,5 @@ def copy(**options: Any) -> None:
     """
     from longtalk.cli.copy import run
 
-    run(**options)
+    source, stores = (words[0], words[1:]) if len(words) > 1 else (None, words)
+    run(source=source, target=stores[0], ids=stores[1:], **options)

@@ -38,7 +38,7 @@ class SimulatedModel(msgspec.Struct, frozen=True, kw_only=True):
     def from_label(cls, label: str) -> SimulatedModel:
         """Return the model with this label from the registry; raise `InputError` if it is unknown."""
         found = registry.find(label)
-        if found is None and label == "local":
+        if found is None and label.partition(":")[0] == "local":
             return cls(label=label, prices=FREE, window=PROVIDERS["local"].capabilities.window)
         if found is None:
             hint = suggest(label, (each.label for each in registry.models("")))
