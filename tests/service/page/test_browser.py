@@ -58,7 +58,7 @@ def test_an_edited_message_makes_a_branch_that_can_be_switched(serve: Serve, vis
     edit.press("Enter")
     expect(answers(one.page).first).to_contain_text("The second.")
     expect(one.page.get_by_role("article", name="You").locator(".plain")).to_have_text("Another\nquestion")
-    one.page.get_by_role("button", name="Previous version").first.click()
+    one.page.get_by_role("button", name="Previous branch").first.click()
     expect(answers(one.page).first).to_contain_text("The first.")
 
 

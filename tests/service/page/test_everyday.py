@@ -68,7 +68,7 @@ def test_two_tabs_agree_on_edits_renames_and_deletes(serve: Serve, visit: Visits
     one.page.get_by_label("Edit").fill("Another question")
     one.page.get_by_role("button", name="Save").click()
     expect(answers(one.page).first).to_contain_text("The second.")
-    other.get_by_role("button", name="Next version").first.click()
+    other.get_by_role("button", name="Next branch").first.click()
     expect(answers(other).first).to_contain_text("The second.")
     expect(other.get_by_role("article", name="You")).to_contain_text("Another question")
     open_menu(one.page, "Rename")

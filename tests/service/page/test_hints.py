@@ -77,7 +77,7 @@ def test_a_fork_says_that_it_is_another_branch_and_leads_back(serve: Serve, visi
     one = begin(visit, serve(local=AsyncScripted(says("Hello."))))
     one.say("Hello?")
     answers(one.page).first.hover()
-    answers(one.page).first.get_by_role("button", name="Fork").click()
+    answers(one.page).first.get_by_role("button", name="Branch from here").click()
     expect(one.page.get_by_text("This is a new branch")).to_be_visible()
     one.page.get_by_role("button", name="Back to it").click()
     one.page.locator(".views").get_by_role("link", name="Branches").click()

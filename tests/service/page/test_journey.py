@@ -44,14 +44,14 @@ def test_ten_turns_with_the_local_model_and_all_that_can_be_done_with_them(
     expect(answers(page).last).to_contain_text("$0.00")
     views = page.locator(".views")
 
-    # Another version of the last message, and back; a fork, and back by the map.
+    # Another version of the last message, and back; a new branch, and back by the map.
     act(page.get_by_role("article", name="You").last, "Edit")
     page.get_by_label("Edit").fill("Say the number 99.")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("article", name="You").last).to_contain_text("number 99")
-    page.get_by_role("button", name="Previous version").click()
+    page.get_by_role("button", name="Previous branch").click()
     expect(page.get_by_role("article", name="You").last).to_contain_text("number 9.")
-    act(answers(page).first, "Fork from here")
+    act(answers(page).first, "Branch from here")
     expect(answers(page)).to_have_count(1)
     page.get_by_label("Message", exact=True).fill("The user plays the viola.")
     page.get_by_role("button", name="Add as note").click()
@@ -114,7 +114,7 @@ def test_the_map_of_branches_leads_to_a_fork_and_back(serve: Serve, visit: Visit
         one.say("Go on.")
         expect(answers(one.page).nth(i)).to_contain_text(text)
     answers(one.page).first.hover()
-    answers(one.page).first.get_by_role("button", name="Fork from here").click()
+    answers(one.page).first.get_by_role("button", name="Branch from here").click()
     expect(answers(one.page)).to_have_count(1)
     one.say("Otherwise?")
     expect(answers(one.page).nth(1)).to_contain_text("Third.")

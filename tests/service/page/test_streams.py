@@ -111,4 +111,4 @@ def test_two_tabs_see_each_others_answers_edits_and_marks(serve: Serve, visit: V
     other.get_by_label("Edit").fill("Count again.")
     other.get_by_role("button", name="Save").click()
     expect(answers(other).first).to_contain_text("Later.")
-    expect(one.page.get_by_role("button", name="Next version").first).to_be_visible()
+    expect(one.page.get_by_role("button", name="Next branch").first).to_be_visible()

@@ -421,7 +421,7 @@ def test_a_corrected_line_stays_in_its_place_and_messages_that_contradict_it_are
     expect(line).to_contain_text("corrected by hand")
     assert source.get_attribute("href") == origin
     old = line.locator(".old")
-    expect(old).to_contain_text("4 earlier messages still say the old thing.")
+    expect(old).to_contain_text("4 earlier messages still say what was corrected.")
     # What was corrected once before contradicts the line too.
     first = old.get_by_role("listitem").filter(has_text="26 September")
     expect(first).to_contain_text("May 4, 2026")
@@ -434,16 +434,16 @@ def test_a_corrected_line_stays_in_its_place_and_messages_that_contradict_it_are
     expect(said).to_contain_text("left out")
     answer = old.get_by_role("listitem").filter(has_text="Noted: 19 September")
     expect(answer).to_contain_text("left out with its exchange")
-    expect(old).to_contain_text("2 earlier messages still say the old thing.")
+    expect(old).to_contain_text("2 earlier messages still say what was corrected.")
     first.get_by_role("button", name="Leave out").click()
-    expect(old).to_contain_text("1 earlier message still says the old thing.")
+    expect(old).to_contain_text("1 earlier message still says what was corrected.")
     rest.get_by_role("button", name="Leave out").click()
-    expect(old).to_contain_text("All messages that say the old thing are left out.")
+    expect(old).to_contain_text("All messages that say what was corrected are left out.")
     said.get_by_role("link").click()
     expect(one.page.locator("article.found")).to_contain_text("left out")
     one.page.go_back()
-    line.get_by_role("button", name="Find earlier messages that say it").click()
-    expect(old).to_contain_text("All messages that say the old thing are left out.")
+    line.get_by_role("button", name="Find earlier messages that say what was corrected").click()
+    expect(old).to_contain_text("All messages that say what was corrected are left out.")
     one.page.get_by_role("link", name="tokens in the next request").click()
     one.page.get_by_label("Did the model forget something?").fill("birthday 26 September")
     expect(one.page.locator(".hit").first).to_contain_text("The line “birthday is 26 September” was corrected on")
@@ -496,7 +496,7 @@ def test_a_message_that_was_shown_does_not_hold_the_reader_on_its_branch(serve: 
     hit.get_by_role("link", name="Show it in the chat").click()
     shown = one.page.locator("article.found")
     expect(shown).to_be_in_viewport()
-    shown.get_by_label("Next version").or_(shown.get_by_label("Previous version")).and_(
+    shown.get_by_label("Next branch").or_(shown.get_by_label("Previous branch")).and_(
         one.page.locator(":enabled")
     ).click()
     expect(one.page.get_by_role("article").filter(has_text="Should I learn vibrato in September")).to_be_visible()
@@ -675,6 +675,27 @@ def test_the_actions_of_a_narrow_chat_hide_no_figures_and_are_all_in_sight(serve
         assert box is not None
         assert chat["x"] <= box["x"]
         assert box["x"] + box["width"] <= chat["x"] + chat["width"]
+
+
+def test_the_editor_of_a_message_fits_beside_a_panel_and_so_do_branched_bubbles(serve: Serve, visit: Visits) -> None:
+    one = visit(serve(local=AsyncScripted()), viewport={"width": 1280, "height": 800})
+    one.page.get_by_role("button", name="Open a sample conversation").click()
+    expect(one.page.get_by_text("Every message, and why")).to_be_visible()
+    last = one.page.get_by_role("article", name="You").last
+    edge = one.page.locator(".feed").evaluate("each => each.getBoundingClientRect().right")
+    last.hover()
+    last.get_by_role("button", name="Edit").click()
+    field = last.get_by_role("textbox", name="Edit")
+    assert field.evaluate("each => each.getBoundingClientRect().right") <= edge
+    field.press("Escape")
+    expect(field).to_have_count(0)
+    expect(one.page.get_by_role("complementary", name="What the model saw")).to_be_visible()
+    one.page.get_by_label("Search conversations").fill("Should I learn vibrato before")
+    one.page.locator("a.hit").first.click()
+    bubble = one.page.locator("article.found .plain")
+    assert abs(bubble.evaluate("each => each.getBoundingClientRect().right") - edge) < 1
+    versions = one.page.locator("article.found .versions")
+    assert abs(versions.evaluate("each => each.getBoundingClientRect().right") - edge) < 1
 
 
 def test_requests_of_every_provider_are_listed_to_be_read(serve: Serve, visit: Visits) -> None:

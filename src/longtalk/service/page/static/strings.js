@@ -1,4 +1,4 @@
-// All texts of the page. A translation is a copy of this file.
+// All texts of the page. A translation is a copy of this file. A text whose name ends in _one is for a `count` of one.
 export const strings = {
   newChat: "New chat", search: "Search conversations", untitled: "Untitled", rename: "Rename", delete: "Delete",
   deleteTitle: "Delete “{title}”?", deleteSure: "It is deleted for good. Export it first if you may need it.",
@@ -6,22 +6,22 @@ export const strings = {
   imported: "Imported.", copyTitle: "Import “{file}” as a copy?", copyOther: "A conversation with the same id is here already, and has other messages. The copy stands beside it.", copySame: "This conversation is here already, with another title or other details. The copy stands beside it.", copyAction: "Import a copy", copyOf: "{title} (copy)", noMarkdown: "“{file}” can't be imported: Markdown is for reading. Export the conversation as .json, which has all of it, and import that.", noHitAtAll: "No conversation and no message has these words.", importHelp: "An export of Longtalk, ChatGPT, Claude or another tool. You can also drop it on the page.", theme: "Light or dark", keys: "Access keys", signOut: "Sign out", revoke: "Revoke", thisKey: "this one",
   signIn: "Sign in", accessKey: "Access key", signInHelp: "Make a key on the server: longtalk keys add NAME",
   message: "Message", send: "Send", stop: "Stop", attach: "Attach an image", removeImage: "Remove image", note: "Add as note", noteHelp: "Nothing is sent now. The model reads it with your next message.",
-  edit: "Edit", save: "Save", cancel: "Cancel", regenerate: "Regenerate", fork: "Fork from here", forkShort: "Fork", copy: "Copy",
-  pin: "Pin", unpin: "Unpin", pinHelp: "Send it with every request of this version", exclude: "Leave out of all requests", excludeShort: "Leave out", include: "Put back into the requests", includeShort: "Put back", pinned: "pinned", excluded: "left out",
+  edit: "Edit", save: "Save", cancel: "Cancel", regenerate: "Regenerate", fork: "Branch from here", forkShort: "Branch", copy: "Copy",
+  pin: "Pin", unpin: "Unpin", pinHelp: "Send it with every request of this branch", exclude: "Leave out of all requests", excludeShort: "Leave out", include: "Put back into the requests", includeShort: "Put back", pinned: "pinned", excluded: "left out",
   reasoning: "Reasoning", toolCall: "Tool call: {name}", toolResult: "Result: {name}", you: "You", answer: "Answer", noteRole: "Note",
-  history: "Messages of this conversation", noEntry: "This branch has no such message. It may be on another branch, or deleted.", deletedElsewhere: "This conversation has been deleted.", latest: "Latest", branches: "Branches", previousVersion: "Previous version", nextVersion: "Next version",
+  history: "Messages of this conversation", noEntry: "This branch has no such message. It may be on another branch, or deleted.", deletedElsewhere: "This conversation has been deleted.", latest: "Latest", branches: "Branches", previousVersion: "Previous branch", nextVersion: "Next branch",
   model: "Model", policy: "Policy", otherModel: "{before} is not set up here, so {model} answers.",
   policyField: "A policy decides how much of the conversation each request has. It applies from the next message on.",
   policyCode: "As code", messageBack: "Your message is back in the field below.", lost: "Connection lost. Trying again…", retry: "Try again",
   usage: "{input} tokens in · {output} out", usageCost: "{input} tokens in · {output} out · {cost}", usageUnpriced: "{input} tokens in · {output} out · cost unknown", gauge: "About {tokens} tokens in the next request{window}",
   saveAndSend: "Save and send again", editHelp: "Enter sends it, Shift+Enter begins a new line. The edited message begins a branch. What was said so far stays on the earlier one.", forked: "This is a new branch, which has the same messages up to here. The earlier one is under Branches.", back: "Back to it",
   memoryTip: "Each request of this chat has everything, so requests grow with it. For a talk of weeks or months, Memory sends a short brief in place of older messages, and quotes those that fit.", useMemory: "Use Memory",
-  ofBranch: "This counts the branch that is open in the chat, one of {count} in this conversation. Messages before a fork count in each branch that has them.",
+  ofBranch: "This counts the branch that is open in the chat, one of {count} in this conversation. Messages that branches share count in each of them.",
   estimates: "These rows are estimates by one rule: each plays the whole conversation again with one policy and one model, with the answers that you got. Descriptions of tools are not counted, and a cache keeps beginnings of any length.",
   needsKey: "{model} needs an API key of “{provider}” before it can answer.", storeKey: "Store a key", lacksKey: "No message was sent: the model needs an API key.", goBack: "Back",
   otherForm: "The request before went to {model}, in another form, so that they hardly begin the same.", seeTurn: "See what turn {number} sent",
   ofHistory: ", history {history} of {window}", ofHistoryLimit: "{history} of {limit} tokens of history, above which the policy shortens it",
-  ofWindow: " of {window}", ofPolicy: ", shortened above {window}", nextCost: " · about {cost} without the answer", nextFree: " · free of charge with {model}", nextCostUnknown: " · cost unknown", seeNext: "See the next request", empty: "What shall we talk about?", whatItIs: "Longtalk keeps a conversation with any model going for months, and shows what each request had, left out and cost.", answersFrom: "The model “{model}” answers, unless you choose another one under your message.", answersLocal: "A small model on this machine answers, free of charge, unless you choose another one under your message.", entries: "{count} messages",
+  ofWindow: " of {window}", ofPolicy: ", shortened above {window}", nextCost: " · about {cost} without the answer", nextFree: " · free of charge with {model}", nextCostUnknown: " · cost unknown", seeNext: "See the next request", empty: "What shall we talk about?", whatItIs: "Longtalk keeps a conversation with any model going for months, and shows what each request had, left out and cost.", answersFrom: "The model “{model}” answers, unless you choose another one under your message.", answersLocal: "A small model on this machine answers, free of charge, unless you choose another one under your message.", entries: "{count} messages", entries_one: "1 message",
   menu: "Conversations", close: "Close", conversationMenu: "Actions of this conversation",
 
   // The palette
@@ -41,7 +41,7 @@ export const strings = {
   // Views
   inspector: "What the model saw", inspectorTab: "What it saw",
   nextRequest: "Next request", notSent: "not sent yet", nextTokens: "About {total} tokens would be sent to {model} now", nextCosts: "That costs about {cost}, without the answer and the cache.", nextIsFree: "That is free of charge.", nextWith: "With the message in the field: “{text}”.", nextWithout: "Type a message to see what it would recall.",
-  inspectedMessage: "Your message: “{text}”", forksAt: "after “{text}”", forksAtStart: "from the first message on", trunk: "the first branch", noMessage: "No message yet", mapOfOne: "There is one branch so far. Edit a message, regenerate an answer or fork to begin another.", mapHelp: "Each line is a branch, with its first message that differs. Click one to open it.",
+  inspectedMessage: "Your message: “{text}”", forksAt: "after “{text}”", forksAtStart: "from the first message on", trunk: "the first branch", noMessage: "No message yet", mapOfOne: "There is one branch so far. Edit a message, regenerate an answer, or choose “Branch” under one, to begin another.", mapHelp: "Each line is a branch, with its first message that differs. Click one to open it.",
   loading: "Loading…", stillRuns: "This turn is still running. What it sent is shown when it has ended.", nothingSent: "Nothing is stored about this turn's request.", tab_context: "Overview", tab_request: "Request",
   tab_recall: "Recalled", tab_compaction: "Shortened", sentTokens: "{total} tokens were sent to {model}",
   reported: "The provider counted {input} tokens in, {cached} of them from its cache, and {output} out.", inRequests: "These are {calls} requests.", costs: "This turn cost {cost}.", costUnknown: "Its cost is unknown: no price is known for the model.",
@@ -60,7 +60,7 @@ export const strings = {
   "reason_resending older exchanges has cost as much as a new epoch": "sending older messages again has cost as much as replacing them",
   role_user: "You", role_assistant: "Answer", role_tool: "Tool", role_event: "Note", role_system: "System", role_developer: "System",
   inChat: "in the chat", inChatOf: "Show “{text}” in the chat", lastOf: "The last {shown} of {all}:",
-  manyMessages: "{count} messages", tokenCount: "{count} tokens", aboutTokens: "about {count} tokens",
+  manyMessages: "{count} messages", manyMessages_one: "1 message", tokenCount: "{count} tokens", aboutTokens: "about {count} tokens",
   verdict_sent: "sent", verdict_next: "goes along", verdict_held: "held by the provider", verdict_recalled: "recalled", verdict_summarised: "replaced",
   verdict_handed_out: "handed to the app", verdict_left_out: "left out", verdict_outlined: "outlined", verdict_later: "said later",
   sharedWithBefore: "The first {shared} of {all} characters are those of the request before.",
@@ -83,8 +83,8 @@ export const strings = {
   noBrief: "This conversation keeps no list of what matters: all messages are sent, or the latest of them. With the policy “Memory”, the model notes what matters here, and you can correct it.", useFromNow: "Use “{policy}” from the next message on", saved: "Saved.",
   emptyBrief: "Nothing is remembered yet. Lines appear as the conversation goes on, or add one yourself.",
   removedLines: "Removed lines ({count})", putBack: "Put back", putBackLine: "Put back “{text}”", briefAsSent: "The brief as it is sent", said: "Said {day}", saidNoted: "Said {said}, noted {day}", stated: "Noted {day}", seen: "last {day}",
-  source: "source", sourceOf: "Source of “{text}”", notedIn: "noted in this answer", notedInOf: "Noted in this answer: “{text}”", memoryOfVersion: "This is the memory of the version of the conversation that is open. Corrections, and what you have it forget, hold in all versions that have the line; what you add is in this one.", byHand: "written by hand", oldMessages: "Find earlier messages that say it", oldNone: "No earlier message says the old thing.", oldAllOut: "All messages that say the old thing are left out.", oldOne: "1 earlier message still says the old thing.", oldCount: "{count} earlier messages still say the old thing.",
-  oldSent: "In the next request: {sent}. Leave out what would mislead the model.", oldNotSent: "None of them is in the next request, but it may be quoted later.", oldIsSent: "in the next request", oldIsShort: "in the next request, in short", oldIsNotSent: "not in the next request", oldOutToo: "left out with its exchange", oldLeaveAll: "Leave out all {count}", editLine: "Edit “{text}”", revokeLine: "Forget “{text}”",
+  source: "source", sourceOf: "Source of “{text}”", notedIn: "noted in this answer", notedInOf: "Noted in this answer: “{text}”", memoryOfVersion: "This is the memory of the branch that is open. Corrections, and what you have it forget, hold in all branches that have the line; what you add is in this one.", byHand: "written by hand", correctedWord: "corrected", oldMessages: "Find earlier messages that say what was {how}", oldNone: "No earlier message says what was {how}.", oldAllOut: "All messages that say what was {how} are left out.", oldCount: "{count} earlier messages still say what was {how}.", oldCount_one: "1 earlier message still says what was {how}.",
+  oldSent: "In the next request: {sent}. Leave out what would mislead the model.", oldNotSent_one: "It is not in the next request, but it may be quoted later.", oldNotSent: "None of them is in the next request, but it may be quoted later.", oldIsSent: "in the next request", oldIsShort: "in the next request, in short", oldIsNotSent: "not in the next request", oldOutToo: "left out with its exchange", oldLeaveAll: "Leave out all {count}", editLine: "Edit “{text}”", revokeLine: "Forget “{text}”",
   changedMeanwhile: "This line was changed meanwhile. It says now: “{text}”. Save puts yours in its place.", lineGone: "The line “{text}” is gone meanwhile. You had written: “{draft}”.", useAsNew: "Use it as a new line", dropIt: "Drop it",
   newHead: "The next request, of about {tokens} tokens, then begins with the changed lines, so little or none of it is read from the provider's cache; recent messages stay in it, besides those in which a line to forget was noted.", newHeadCosts: "The next request, of about {tokens} tokens, then begins with the changed lines, so little or none of it is read from the provider's cache: it costs about {cost} at most, once; recent messages stay in it, besides those in which a line to forget was noted.",
   forget: "Forget", revokeHelp: "Remove it for good: the model can't add it again", revokeTitle: "Forget “{text}”?", revokeSure: "It is not sent any more, and the model can't add it again. The messages stay as they are.", revokeSureHere: "It is not sent any more, and the model can't add it again. Earlier messages that say it stay as they are and may be quoted: they are listed next, and can be left out.",
@@ -95,9 +95,9 @@ export const strings = {
   profilePrivate: "This conversation is private: the model does not get these lines here.", private: "Keep this conversation private",
   privateHelp: "What is said here is then neither noted for your other conversations nor quoted in them, and theirs not here.",
   thisConversation: "this conversation", sourceIn: "Source of “{text}”: {title}",
-  pinnedTitle: "Pinned messages", pinnedHelp: "Sent with every request of this version of the conversation.", leftOutTitle: "Messages left out", noneMarked: "None so far: choose it under a message in the chat.",
+  pinnedTitle: "Pinned messages", pinnedHelp: "Sent with every request of this branch.", leftOutTitle: "Messages left out", noneMarked: "None so far: choose it under a message in the chat.",
   leftOutHelp: "Never sent, but kept in the history.", earlierMessage: "An earlier message", topics: "Topics over time", noWords: "Small talk",
-  messageCount: "{count} messages", changes: "History of changes ({count})", added: "added", removed: "removed", revoked: "forgotten",
+  messageCount: "{count} messages", messageCount_one: "1 message", changes: "History of changes ({count})", added: "added", removed: "removed", revoked: "forgotten",
 
   // Money
   moneyView: "Costs", moneyOne: "What this conversation costs", moneyAll: "Costs of all conversations", noSamples: "Samples are not counted.", costsOfAll: "All costs", turns: "Turns", turn: "Turn", day: "Day",
@@ -122,5 +122,6 @@ export const strings = {
 };
 
 export function t(key, values = {}) {
-  return strings[key].replace(/\{(\w+)\}/g, (_, name) => String(values[name] ?? ""));
+  const text = (String(values.count) === "1" && strings[key + "_one"]) || strings[key];
+  return text.replace(/\{(\w+)\}/g, (_, name) => String(values[name] ?? ""));
 }

@@ -181,6 +181,7 @@ function Composer({ talk, state }) {
     await api.post(talk.path + "/notes", { text, source: "page", branch });
     clear();
     await talk.load();
+    talk.store.set(({ notes }) => ({ notes: notes + 1 }));
     announce(talk.id);
   };
   // What the service can't say of a policy now, it says when the message is sent.

@@ -38,6 +38,7 @@ export class Scroller extends Component {
     if (before.goal !== this.props.goal) this.reached = null;
     if (before.isAwaited && !this.props.isAwaited && !this.props.goal) this.follows = true; // there is no such message
     if (!before.talkState.live && this.props.talkState.live?.message) return this.goToEnd(); // the reader has sent a message
+    if (before.talkState.notes !== this.props.talkState.notes) return this.goToEnd(); // or added a note
     this.place(noted);
     if (before.talkState.entries !== this.props.talkState.entries) requestAnimationFrame(() => this.fill());
   }

@@ -36,7 +36,7 @@ export class Talk {
     const branch = localStorage.getItem("branch:" + id) || "main";
     // The window has the entries at the positions from `from` up to `to`, of `size` in all.
     this.store = createStore({ info: null, branch, entries: [], from: 0, to: 0, size: 0, branches: [], pinned: [], excluded: [],
-      settings: {}, live: null, lost: false, problem: null, costs: {}, gauge: null, inspected: sessionStorage.getItem("turn:" + id), compactions: new Map() });
+      settings: {}, live: null, lost: false, problem: null, costs: {}, gauge: null, notes: 0, inspected: sessionStorage.getItem("turn:" + id), compactions: new Map() });
     this.stream = createStore({ text: "", reasoning: "", calls: [] }); // the answer as it comes
     this.spoken = createStore({ parts: [], count: 0 }); // its last parts, for screen readers
     this.drawing = 0; // milliseconds that the last drawing of it took

@@ -122,7 +122,7 @@ function Brief({ talk, brief, policy, changes, excluded }) {
       <ul class="lines">${removed.map((line) => html`<li key=${line.id}>
         <del>${line.text}</del><small>${nameField(line.field)} · ${sayWhen(line, findSource(talk, line)?.at)} <${Source} talk=${talk} line=${line} />
           <${PutBack} talk=${talk} line=${line} /></small>
-        <${OldMessages} talk=${talk} line=${line.id} before=${line.text} excluded=${excluded} opened=${line.text === forgotten} /></li>`)}</ul></details>`}
+        <${OldMessages} talk=${talk} line=${line.id} before=${line.text} isRemoved=${true} excluded=${excluded} opened=${line.text === forgotten} /></li>`)}</ul></details>`}
     ${brief.text && html`<details class="fold"><summary>${t("briefAsSent")}</summary><pre>${brief.text}</pre></details>`}`;
 }
 

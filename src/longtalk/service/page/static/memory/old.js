@@ -30,7 +30,8 @@ async function findOld({ conversation, path, branch }, line, before) {
 }
 
 // `excluded` are the messages that are left out already.
-export function OldMessages({ talk, line, before, excluded, opened = false }) {
+export function OldMessages({ talk, line, before, excluded, isRemoved = false, opened = false }) {
+  const how = t(isRemoved ? "removed" : "correctedWord");
   const [open, setOpen] = useState(opened);
   const [found, setFound] = useState(null);
   const [busy, setBusy] = useState(false);
@@ -41,7 +42,7 @@ export function OldMessages({ talk, line, before, excluded, opened = false }) {
     if (open) findOld(talk, line, before).then((list) => { if (current) { setFound(list); setProblem(""); } }, (error) => current && setProblem(error.message));
     return () => { current = false; };
   }, [open, line, before, excluded.join()]);
-  if (!open) return html`<p class="old-more"><button class="small" onClick=${() => setOpen(true)}>${t("oldMessages")}</button></p>`;
+  if (!open) return html`<p class="old-more"><button class="small" onClick=${() => setOpen(true)}>${t("oldMessages", { how })}</button></p>`;
   const mark = async (call, hits) => {
     setBusy(true);
     await talk.change(async () => { for (const hit of hits) await call(`${talk.path}/exclusions/${encodeURIComponent(hit.entry)}`, { branch: talk.branch }); });
@@ -49,8 +50,8 @@ export function OldMessages({ talk, line, before, excluded, opened = false }) {
   };
   const left = (found || []).filter(({ hit, isOut }) => !isOut && !excluded.includes(hit.entry));
   const sent = left.filter(({ isSent, isShort }) => isSent || isShort).length;
-  const head = !found ? t("loading") : !found.length ? t("oldNone") : !left.length ? t("oldAllOut") : t(left.length === 1 ? "oldOne" : "oldCount", { count: left.length });
-  return html`<div class="card-note old"><p role="status">${problem || html`<b>${head}</b> ${left.length ? t(sent ? "oldSent" : "oldNotSent", { sent }) : ""}`}</p>
+  const head = !found ? t("loading") : !found.length ? t("oldNone", { how }) : !left.length ? t("oldAllOut", { how }) : t("oldCount", { count: left.length, how });
+  return html`<div class="card-note old"><p role="status">${problem || html`<b>${head}</b> ${left.length ? t(sent ? "oldSent" : "oldNotSent", { sent, count: left.length }) : ""}`}</p>
     ${found?.length > 0 && html`<ul class="lines">${found.map(({ hit, isOut, isSent, isShort }) => {
       const isMarked = excluded.includes(hit.entry);
       return html`<li key=${hit.entry} class="row"><span class="grow"><a href=${linkTo(talk.conversation, hit.entry, talk.branch, hit.position)}>${cutAround(hit.text, before, 150)}</a>

@@ -6,7 +6,12 @@ import { begin, chooseFile, deleteOne, exportOne, openSample, renameOne } from "
 import { switchTheme } from "../theme.js";
 
 const isMac = /Mac|iP(hone|ad)/.test(navigator.platform);
-const go = (address) => () => { location.hash = address; };
+// Open a view. Where the focus was on the link of another view, it goes along.
+const go = (address) => () => {
+  const follow = () => setTimeout(() => document.querySelector(".views [aria-current]")?.focus());
+  if (location.hash !== address && document.activeElement?.closest(".views")) addEventListener("hashchange", follow, { once: true });
+  location.hash = address;
+};
 
 export function listCommands(route) {
   const { conversations, health } = app.get();
