@@ -426,13 +426,33 @@ def test_letters_in_the_wrong_order_are_pointed_out(typed: str, hint: str) -> No
         assert suggest_id(Archive(store), typed) == hint
 
 
-def test_a_mistyped_id_is_pointed_out(loopback: Loopback, environment: dict[str, str], talks: str) -> None:
+def test_a_mistyped_id_starts_no_conversation(loopback: Loopback, environment: dict[str, str], talks: str) -> None:
     loopback.say(*[streamed("Fine.")] * 3)
     longtalk(*at(loopback, talks, "--id", "trip-1", "Hi."), environment=environment)
     done = longtalk(*at(loopback, talks, "--id", "tripp-1", "Hi."), environment=environment)
+    problem = "There is no conversation 'tripp-1'. Did you mean 'trip-1'? To start it all the same, add --yes."
+    assert (done.returncode, problem in done.stderr) == (1, True)
+    assert (list_ids(talks), len(loopback.requests)) == (["trip-1"], 1)
+    done = longtalk(*at(loopback, talks, "--id", "tripp-1", "Hi.", "--yes"), environment=environment)
     assert done.stderr == "(Starting conversation tripp-1. Did you mean 'trip-1'?)\n"
     done = longtalk(*at(loopback, talks, "--id", "trip-2", "Hi."), environment=environment)
     assert done.stderr == "(Starting conversation trip-2.)\n"
+
+
+@pytest.mark.parametrize(("typed", "status", "started"), [("n", 1, []), ("y", 0, ["tripp"])])
+def test_at_a_terminal_a_person_is_asked_about_a_mistyped_id(
+    loopback: Loopback, environment: dict[str, str], talks: str, typed: str, status: int, started: list[str]
+) -> None:
+    loopback.say(*[streamed("Fine.")] * 2)
+    longtalk(*at(loopback, talks, "--id", "trip", "Hi."), environment=environment)
+    person = Terminal(at(loopback, talks, "--id", "tripp", "Hi."), environment)
+    person.wait_for("Did you mean 'trip'")
+    person.wait_for("Start tripp")
+    person.type(f"{typed}\n")
+    person.rest()
+    assert person.exit_code() == status
+    person.close()
+    assert list_ids(talks) == [*started, "trip"]
 
 
 def test_an_answer_is_stored_whole_when_its_reader_goes_away(

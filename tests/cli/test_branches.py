@@ -294,3 +294,15 @@ def test_one_branch_is_deleted_after_a_confirmation(filled: str) -> None:
     assert done == "deleted branch aside of lesson-7: 0 entries, 0 turns, 0 records\n"
     assert [each["branch"] for each in objects("branches", *where)] == ["main"]
     assert "name only one" in run("delete", "a", "b", "-b", "aside", *where).stderr
+
+
+def test_the_exact_requests_of_a_turn_are_printed(filled: str) -> None:
+    done = run("context", "lesson-7", "--request", "--store", filled)
+    assert [each["content"] for each in json.loads(done.stdout)["messages"]] == ["How?", "Slowly.", "And then?"]
+    assert "leave out --json" in run("context", "--request", "--json", "--store", filled).stderr
+
+
+def test_a_title_in_place_of_an_id_leads_to_the_id(filled: str) -> None:
+    run("rename", "lesson-7", "Holding the bow", "--store", filled)
+    problem = str(run("show", "Holding the bow", "--store", filled).exception)
+    assert "That is the title of 'lesson-7': use this id." in problem

@@ -58,6 +58,7 @@ def known(tmp_path: Path, environment: dict[str, str]) -> dict[str, str]:
         ("longtalk ask -m anthropic:claude-sonnet-4-6", "claude-sonnet-4-6"),
         ("longtalk models default claude-sonnet-4-6", "claude-sonnet-4-6"),
         ("longtalk models def", "default"),
+        ("longtalk simulate my", r"my\ trip\,\ and\ more"),
     ],
 )
 def test_bash_gets_values_quoted_as_the_line_is(line: str, found: str, known: dict[str, str]) -> None:
@@ -160,3 +161,22 @@ def test_the_shell_completes_the_names_of_files(line: str, environment: dict[str
     asked = {"_LONGTALK_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
     done = subprocess.run(LONGTALK, env={**environment, **asked}, capture_output=True, text=True, timeout=120)
     assert "file,no" in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("longtalk ask -m local:", ["1.5b", "0.5b", "135m"]),
+        ("longtalk chat -p Mem", [r"Memory\(\)"]),
+        ("longtalk simulate -p KeepL", [r"KeepLast\(6\)"]),
+        ("longtalk serve -p Econ", [r"Economy\(\)"]),
+    ],
+)
+def test_bash_completes_local_models_and_policies(line: str, found: list[str], environment: dict[str, str]) -> None:
+    assert complete(line, environment) == found
+
+
+def test_after_local_a_file_can_be_completed(environment: dict[str, str]) -> None:
+    asked = {"_LONGTALK_COMPLETE": "bash_complete", "COMP_WORDS": "longtalk -m local:./m", "COMP_CWORD": "2"}
+    done = subprocess.run(LONGTALK, env={**environment, **asked}, capture_output=True, text=True, timeout=120)
+    assert "file,local:./m" in done.stdout.splitlines()

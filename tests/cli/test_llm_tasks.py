@@ -196,7 +196,7 @@ def test_all_conversations_as_markdown_need_a_folder(user: User, tmp_path: Path)
         (["logs", "path"], "`longtalk doctor` prints the path of the store"),
         (["logs", "backup", "x y.db"], "Use `longtalk backup 'x y.db'`."),
         (["logs", "-q", "pelican"], "Use `longtalk search pelican`."),
-        (["logs"], "Use `longtalk show --all -n 3`"),
+        (["logs"], "The last exchanges of all conversations: `longtalk show --all -n 3`"),
     ],
 )
 def test_habits_of_the_log_are_answered_with_the_right_command(
@@ -204,3 +204,26 @@ def test_habits_of_the_log_are_answered_with_the_right_command(
 ) -> None:
     done = longtalk(*words, environment=environment)
     assert (done.returncode, answer in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["--temperature", "0", "hi"], "Use -o temperature 0."),
+        (["ask", "hi", "--max-tokens=20"], "Use -o max_tokens 20."),
+        (["chat", "trip", "--new"], "`longtalk chat trip` starts a conversation with this id"),
+    ],
+)
+def test_an_option_of_another_form_is_answered_with_what_to_type(
+    environment: dict[str, str], words: list[str], answer: str
+) -> None:
+    done = longtalk(*words, environment=environment)
+    assert (done.returncode, answer in done.stderr) == (2, True), done.stderr
+
+
+def test_an_alias_can_be_shown_in_the_words_of_other_tools(environment: dict[str, str]) -> None:
+    longtalk("config", "alias", "pir", "ollama:llama3.2", environment=environment)
+    shown = longtalk("config", "alias", "show", "pir", environment=environment)
+    assert (shown.returncode, shown.stdout.split("\t")[:2]) == (0, ["pir", "ollama:llama3.2"])
+    missing = longtalk("config", "alias", "show", "other", environment=environment)
+    assert (missing.returncode, "There is no alias 'other'." in missing.stderr) == (1, True)

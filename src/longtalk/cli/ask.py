@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import click
 import msgspec
 
 from longtalk._sync.providers.local.provider import Local
@@ -24,6 +26,7 @@ from longtalk.cli.options import check_options, list_removed, parse_options
 from longtalk.cli.output import escape_line, print_json, print_note, print_text
 from longtalk.cli.session import ChatSession, exit_on_signals, open_session
 from longtalk.cli.store import open_archive, store_exists, suggest_id
+from longtalk.cli.tty import read_lines
 from longtalk.errors import InputError, LongtalkError
 from longtalk.wires.convert import Image, render_part
 from longtalk.wires.registry import find_family
@@ -41,6 +44,7 @@ def run(
     as_json: bool,
     goes_on: bool,
     id: str | None,  # noqa: A002
+    yes: bool,
     **choices: Any,
 ) -> None:
     """Ask the question, and print the answer. `choices` are those of `open_session`."""
@@ -61,7 +65,10 @@ def run(
         if choices["branch"] is None:
             mention_branch(session)
         if id is not None and session.is_new:
-            print_note(f"(Starting conversation {escape_line(id)}.{suggest_id(session.archive, id)})")
+            near = suggest_id(session.archive, id)
+            if near and not yes:
+                _confirm_new(id, near)
+            print_note(f"(Starting conversation {escape_line(id)}.{near if yes else ''})")
         mention_options(session, asked or {})
         mention_tools(session, arguments["tools"])
         parts = [_render(session, each) for each in pictures]
@@ -75,6 +82,17 @@ def run(
             kept = "" if choices["in_memory"] else '; what has arrived is kept. To go on: longtalk -c "Go on."'
             print_note(f"\n(stopped{kept})")
             raise
+
+
+def _confirm_new(id: str, near: str) -> None:  # noqa: A002
+    """Ask whether a conversation is to be started whose id may be a mistyped one; raise `InputError` if it can't be."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InputError(f"There is no conversation {id!r}.{near} To start it all the same, add --yes.")
+    print_note(f"There is no conversation {escape_line(id)}.{escape_line(near)}")
+    with read_lines():
+        if not click.confirm(escape_line(f"Start {id}?"), err=True):
+            print_note("Nothing was asked.")
+            raise SystemExit(1)
 
 
 def _check_words(words: Sequence[str], files: Sequence[str], store: str | None, owner: str, *, goes_on: bool) -> None:

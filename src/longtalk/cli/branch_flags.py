@@ -98,6 +98,7 @@ def rewind(**options: Any) -> None:
 @commands.command()
 @_ID_OR_LATEST
 @click.option("--turn", metavar="TURN", help="Show this turn. Default: the last turn in which a model was called.")
+@click.option("--request", is_flag=True, help="Print the exact text of each request of the turn instead, as JSON.")
 @BRANCH
 @table_options
 @store_options
@@ -110,8 +111,12 @@ def context(**options: Any) -> None:
     \b
     longtalk context lesson-7
     longtalk context lesson-7 --json
+    longtalk context lesson-7 --request | jq .messages
     """
     from longtalk.cli.context import run
+
+    if options["request"] and options["as_json"]:
+        raise click.UsageError("--request prints JSON already: leave out --json.")
 
     run(**options)
 

@@ -21,6 +21,7 @@ from longtalk.cli.completion import (
     complete_ids_and_files,
     complete_models,
     complete_models_words,
+    complete_policies,
 )
 from longtalk.cli.shared_options import (
     AS_JSON,
@@ -210,6 +211,7 @@ def stats(**options: Any) -> None:
     "policies",
     multiple=True,
     metavar="POLICY",
+    shell_complete=complete_policies,
     help="A policy, written as in Python: 'KeepLast(6)', 'Combine(KeepLast(20), TokenBudget(8_000))'. Repeatable. "
     "Default: a selection.",
 )

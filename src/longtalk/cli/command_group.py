@@ -19,8 +19,8 @@ from click.shell_completion import CompletionItem
 from longtalk.cli.output import exit_without_reader
 
 _COMMANDS = {
-    "logs": "Use `longtalk show --all -n 3` for the last exchanges, with -u for tokens and cost; `longtalk list`, "
-    "`longtalk show`, `longtalk show --last` or `longtalk search WORDS`.",
+    "logs": "Use `longtalk list`, `longtalk show`, `longtalk show --last` or `longtalk search WORDS`. The last "
+    "exchanges of all conversations: `longtalk show --all -n 3`, with -u for tokens and cost.",
     "history": "Use `longtalk show`.",
     "cost": "Use `longtalk stats`.",
     "prompt": "Use `longtalk ask`.",
@@ -111,6 +111,7 @@ class Command(click.Command):
     """A command that knows options of other tools."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as problem:
@@ -118,6 +119,8 @@ class Command(click.Command):
             known = _OPTIONS | own | _OPTIONS_OF_COMMANDS.get(self.name or "", {})
             if problem.option_name in known:
                 ctx.fail(f"No such option '{problem.option_name}'. {known[problem.option_name]}")
+            if own and (hint := _find_model_option(problem.option_name, words)):
+                ctx.fail(f"No such option '{problem.option_name}'. {hint}")
             close = get_close_matches(problem.option_name, problem.possibilities or [], n=1, cutoff=0.75)
             raise click.NoSuchOption(problem.option_name, possibilities=close, ctx=ctx) from None
 
@@ -197,6 +200,18 @@ class Commands(click.Group):
         if isinstance(words, tuple) and words and words[0] in self.commands:
             options = shlex.join(each for each in args if each != words[0])
             ctx.fail(f"Options come after the command: longtalk {words[0]} {options}")
+
+
+def _find_model_option(option: str, words: list[str]) -> str:
+    """Return how an option of models, such as --temperature, is given here; empty if no model has it."""
+    from longtalk.cli.options import ALL
+
+    name = option.lstrip("-").replace("-", "_")
+    if name not in ALL:
+        return ""
+    found = (value for each, value in pairwise([*words, ""]) if each == option)
+    joined = (each.partition("=")[2] for each in words if each.startswith(f"{option}="))
+    return f"Use -o {name} {shlex.quote(next(filter(None, (*joined, *found)), 'VALUE'))}."
 
 
 def _explain_logs(words: list[str]) -> str:

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MOST_TEXT = 60
+POLICIES = (
+    "KeepAll()",
+    "KeepLast(6)",
+    "KeepMessages(40)",
+    "TokenBudget(8_000)",
+    "WindowShare(0.8)",
+    "Economy()",
+    "Memory()",
+)
+"""The policies that are offered."""
 _MOST = 200
 """How many conversations, most recently changed first, are looked through."""
 
@@ -82,35 +92,46 @@ def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> li
     return [CompletionItem(incomplete, type="file")]
 
 
-def complete_ids_and_files(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem | str]:
+def complete_ids_and_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the ids of conversations, and let the shell complete the names of files."""
-    return [*complete_files(context, parameter, incomplete), *complete_ids(context, parameter, incomplete)]
+    ids = map(CompletionItem, complete_ids(context, parameter, incomplete))
+    return [*complete_files(context, parameter, incomplete), *ids]
 
 
-def complete_models(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the aliases and the models that begin with the text typed so far, with and without their providers."""
+def complete_policies(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the usual policies that begin with the text typed so far."""
+    return [each for each in POLICIES if each.startswith(incomplete)]
+
+
+def complete_models(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the aliases and the models that begin with the text typed so far, with and without their providers.
+
+    After `local:`, a file can follow, too.
+    """
     from collections import Counter
 
     from longtalk.models import registry
+    from longtalk.providers.local.catalog import MODELS
 
     known = list(registry.models())
     counts = Counter(each.name for each in known)
     names = (
         *complete_aliases(context, parameter, ""),
         "local",
+        *(f"local:{name}" for name in MODELS),
         *(each.name for each in known if counts[each.name] == 1),
         *(each.label for each in known),
     )
-    return list(dict.fromkeys(each for each in names if each.startswith(incomplete)))[:_MOST]
+    found = list(dict.fromkeys(each for each in names if each.startswith(incomplete)))[:_MOST]
+    files = complete_files(context, parameter, incomplete) if incomplete.startswith("local:") else []
+    return [*map(CompletionItem, found), *files]
 
 
-def complete_models_words(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def complete_models_words(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the models for `longtalk models`, whose first word may also be that of a task."""
     words = context.params.get("words") or ()
     tasks = [each for each in ("default", "list") if each.startswith(incomplete)] if not words else []
-    return [] if words[1:] else [*tasks, *complete_models(context, parameter, incomplete)]
+    return [] if words[1:] else [*map(CompletionItem, tasks), *complete_models(context, parameter, incomplete)]
 
 
 def complete_aliases(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:

@@ -40,7 +40,7 @@ _ALIASES = (
 )
 
 
-_RESERVED = ("list", "set", "remove")
+_RESERVED = ("list", "set", "show", "remove")
 """What users of other tools write in the place of a name."""
 
 

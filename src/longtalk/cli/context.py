@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from longtalk.archive.metrics import Metrics
+from longtalk.branches.rebuild import SentRequest
 from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_text, shorten
 from longtalk.cli.store import choose_branch, find_or_latest, open_archive
 from longtalk.cli.tables import Column, print_table
@@ -28,9 +29,13 @@ def run(
     id: str | None,  # noqa: A002
     branch: str | None,
     turn: str | None,
+    request: bool,
     as_json: bool,
 ) -> None:
-    """Print the parts of the last request of a turn, and what was done with each run of entries."""
+    """Print the parts of the last request of a turn, and what was done with each run of entries.
+
+    With `request`, print the requests of the turn themselves.
+    """
     with open_archive(store, owner) as archive:
         summary = find_or_latest(archive, id)
         branch = choose_branch(archive, summary, branch)
@@ -39,6 +44,9 @@ def run(
             what = "has no turn in which a model was called" if turn is None else f"has no turn {turn!r}"
             raise InputError(f"Conversation {summary.id!r} {what}. `longtalk stats {summary.id} --turns` lists turns.")
         sent = metrics[-1]
+        if request:
+            _print_requests(archive.request(summary.id, sent.turn, branch=branch))
+            return
         runs = archive.manifest(summary.id, sent.turn, branch=branch)
         held = archive.settings(summary.id, branch=branch, turn=sent.turn)
     system = held.system if held is not None else None
@@ -48,6 +56,18 @@ def run(
         print_json({**msgspec.to_builtins(sent), "system": system, "window": window, "runs": treated})
         return
     print_context(sent, runs, window, system)
+
+
+def _print_requests(requests: Sequence[SentRequest]) -> None:
+    """Print the JSON of each request; exit with status 1 if one can't be rebuilt."""
+    for each in requests:
+        if each.body is not None:
+            print_text(each.body.decode("utf-8", "replace"))
+    problems = [each.problem for each in requests if each.body is None]
+    for problem in problems:
+        print_note(f"longtalk: a request can't be shown: {problem}")
+    if problems or not requests:
+        raise SystemExit(1)
 
 
 def find_window(model: str) -> int | None:

@@ -53,6 +53,8 @@ _KNOWN: Mapping[str, Sequence[str]] = {
     }.items()
 }
 """The options that each wire, and the engine of the local models, is known to have."""
+ALL = frozenset(name for names in _KNOWN.values() for name in names)
+"""The options that any model is known to have."""
 _USUAL = ("max_tokens", "min_p", "repeat_penalty", "seed", "stop", "temperature", "top_k", "top_p")
 """What an error names of the local engine's options."""
 _GEMINI_CONFIG = {

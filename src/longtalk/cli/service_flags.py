@@ -13,6 +13,7 @@ from longtalk.cli.command_group import Command
 from longtalk.cli.completion import (
     complete_aliases,
     complete_models,
+    complete_policies,
     complete_providers,
     complete_settings,
     complete_stored,
@@ -32,8 +33,19 @@ _STORE = click.option(
 @click.option("--host", help="Listen on this address. Default: 127.0.0.1, which only this machine reaches.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Listen on this port. Default: 8086.")
 @click.option("--workers", type=click.IntRange(1, 64), help="Run this many processes. Default: 1.")
-@click.option("-m", "--model", help="The model of requests that name none, named as for a question. Default: local.")
-@click.option("-p", "--policy", metavar="POLICY", help="What to send, written as in Python. Default: KeepAll().")
+@click.option(
+    "-m",
+    "--model",
+    shell_complete=complete_models,
+    help="The model of requests that name none, named as for a question. Default: local.",
+)
+@click.option(
+    "-p",
+    "--policy",
+    metavar="POLICY",
+    shell_complete=complete_policies,
+    help="What to send, written as in Python. Default: KeepAll().",
+)
 @click.option("--check", is_flag=True, help="Check the settings, the store and the models, and exit.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser, where there is one.")
 @_SETTINGS
@@ -171,7 +183,7 @@ def config_set(name: str, value: str, as_json: bool) -> None:
 
 
 class _Alias(Command):
-    """The command for aliases, which also takes the words that other tools have for it: list, set and remove."""
+    """The command for aliases, which also takes the words that other tools have for it: list, show, set and remove."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = [each for each in args if not each.startswith("-")]
@@ -179,13 +191,22 @@ class _Alias(Command):
             ctx.fail(f"To remove an alias: longtalk config unset {words[1]}")
         if words == ["list"] or (words[:1] == ["set"] and len(words) > 2):
             args = args[: args.index(words[0])] + args[args.index(words[0]) + 1 :]
+        if words[:1] == ["show"] and len(words) == 2:
+            args = [each for each in args if each != "show"]
         return super().parse_args(ctx, args)
 
 
 @config.command(name="alias", cls=_Alias)
 @click.argument("name", required=False, shell_complete=complete_aliases)
 @click.argument("model", required=False, shell_complete=complete_models)
-@click.option("-p", "--policy", default="", metavar="POLICY", help="What to send, written as in Python.")
+@click.option(
+    "-p",
+    "--policy",
+    default="",
+    metavar="POLICY",
+    shell_complete=complete_policies,
+    help="What to send, written as in Python.",
+)
 @click.option("-s", "--system", default="", help="System text.")
 @click.option("--base-url", help="The address of the model's server, if it is not the usual one.")
 @OPTION

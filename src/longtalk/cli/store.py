@@ -76,6 +76,7 @@ def find_conversation(archive: Archive, id: str) -> ConversationInfo:  # noqa: A
     found = archive.store.info(archive.owner, id)
     if found is None:
         hint = suggest(id, (each.id for each in archive.conversations(limit=_MOST_SUGGESTED)))
+        hint = _suggest_by_title(archive, id) or hint
         if is_entry_id(id):
             hint = " This looks like the id of an entry: name its conversation."
         raise InputError(
@@ -90,9 +91,20 @@ def suggest_id(archive: Archive, id: str) -> str:  # noqa: A002
     # Two letters in the wrong order change a short name more than the comparison allows.
     swapped = [each for each in known if each != id and sorted(each) == sorted(id)]
     close = swapped or get_close_matches(id, known, n=1, cutoff=0.8)
+    if not swapped and (named := _suggest_by_title(archive, id)):
+        return named
     if not close or re.sub(r"\d+", "", close[0]) == re.sub(r"\d+", "", id):
         return ""
     return f" Did you mean {close[0]!r}?"
+
+
+def _suggest_by_title(archive: Archive, title: str) -> str:
+    """Return " That is the title of …" if a conversation has a text as its title; else an empty text."""
+    for each in archive.conversations(limit=_MOST_SUGGESTED):
+        named = each.meta.get("title")
+        if isinstance(named, str) and named.casefold() == title.casefold():
+            return f" That is the title of {each.id!r}: use this id."
+    return ""
 
 
 def find_or_latest(archive: Archive, id: str | None) -> ConversationInfo:  # noqa: A002

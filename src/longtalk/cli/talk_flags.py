@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
 
 from longtalk.cli.command_flags import commands as commands
-from longtalk.cli.completion import complete_entries, complete_files, complete_ids, complete_models
+from longtalk.cli.completion import complete_entries, complete_files, complete_ids, complete_models, complete_policies
 from longtalk.cli.shared_options import AS_JSON, BRANCH, OPTION, parse_policies, store_options
 
 _MODEL = click.option(
@@ -22,6 +23,7 @@ _POLICY = click.option(
     "-p",
     "--policy",
     metavar="POLICY",
+    shell_complete=complete_policies,
     help="What to send, written as in Python: 'Memory()', 'KeepLast(6)'. Default: as before in the conversation, or "
     "everything.",
 )
@@ -70,6 +72,7 @@ _TOOLS = click.option(
     shell_complete=complete_ids,
     help="Continue or start the conversation with this id.",
 )
+@click.option("-y", "--yes", is_flag=True, help="Start a conversation even if its id is close to another one's.")
 @BRANCH
 @click.option("-n", "--no-log", "in_memory", is_flag=True, help="Store nothing.")
 @_MODEL
@@ -150,7 +153,10 @@ def chat(new: bool, goes_on: bool, policy: str | None, **options: Any) -> None:
     if goes_on and (new or options["id"] is not None):
         raise click.UsageError("Use one of -c, --new and an ID.")
     if new and options["id"] is not None:
-        raise click.UsageError("Use either an ID or --new, not both.")
+        raise click.UsageError(
+            f"Use either an ID or --new, not both: `longtalk chat {shlex.quote(options['id'])}` starts a conversation "
+            "with this id, or continues it if there is one."
+        )
     if new and options["branch"] is not None:
         raise click.UsageError("Use either --branch or --new, not both.")
     run(new=new, policy=parse_policies(policy)[0] if policy else None, **options)

@@ -19,6 +19,7 @@ from prompt_toolkit.styles import Style
 from longtalk._util import user_dirs
 from longtalk._util.private_files import create_private, make_private_folder
 from longtalk.cli.chat.commands import COMMANDS
+from longtalk.cli.completion import POLICIES
 from longtalk.cli.output import escape_line, shorten
 from longtalk.cli.session import ChatSession
 from longtalk.cli.tables import cut, measure
@@ -33,15 +34,6 @@ _MOST = 200
 _MOST_TEXT = 50
 _HISTORY_BYTES = 1 << 20
 """When the file of earlier messages is longer, its older half is dropped."""
-_POLICIES = (
-    "KeepAll()",
-    "KeepLast(6)",
-    "KeepMessages(40)",
-    "TokenBudget(8_000)",
-    "WindowShare(0.8)",
-    "Economy()",
-    "Memory()",
-)
 _STYLE = Style.from_dict({"prompt": "ansicyan bold", "bottom-toolbar": "noreverse ansibrightblack"})
 _PLAIN = Style.from_dict({"bottom-toolbar": "noreverse"})
 
@@ -147,7 +139,7 @@ class _CommandCompleter(Completer):
             "/retry": self._list_models,
             "/open": lambda: (each.id for each in session.archive.conversations(limit=_MOST)),
             "/branches": lambda: iter([] if session.is_new else session.talk.branches()),
-            "/policy": lambda: iter(_POLICIES),
+            "/policy": lambda: iter(POLICIES),
             "/edit": lambda: self._list_messages("user"),
             "/pin": lambda: self._list_messages("user", "assistant"),
             "/help": lambda: (name.lstrip("/") for name in COMMANDS),
