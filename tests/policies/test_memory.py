@@ -81,8 +81,8 @@ def test_when_it_has_cost_enough_a_card_is_asked_for_once_and_the_brief_stands_f
     assert len(list_messages(after)) < len(list_messages(before))
     head = list_texts(after)[1]
     assert "goal: Play in tune\nfact: The violin is from 1740" in head
-    assert [run.reason for run in replies[first + 1].context.manifest] == ["brief", "kept"]  # type: ignore[union-attr]
-    assert [run.verdict for run in replies[first + 1].context.manifest] == ["summarised", "sent"]  # type: ignore[union-attr]
+    assert [run.reason for run in replies[first + 1].context.manifest] == ["brief", "outline", "kept"]  # type: ignore[union-attr]
+    assert [run.verdict for run in replies[first + 1].context.manifest] == ["summarised", "summarised", "sent"]  # type: ignore[union-attr]
 
 
 def test_the_card_is_hidden_and_the_model_gets_its_own_answer_back() -> None:
@@ -542,6 +542,22 @@ def test_a_pin_that_a_small_limit_refuses_is_named_by_its_words_with_the_limit_o
     assert error.count("tokens of history") == 1
     assert "over 0 tokens of history (its limit of 300, less what the brief and outlines may have)" in error
     assert f"The pinned ones have {pinned:,} tokens. Raise the policy's limit." in error
+
+
+def test_where_no_brief_is_sent_older_exchanges_are_outlined_or_left_out_and_keep_their_reason() -> None:
+    provider, policy = CardModel(lambda *_: "I see."), Memory(recall=0, limit=600, recent=100)
+    replies = run_turns(provider, 12, policy)
+    last = replies[-1].context
+    assert last is not None
+    reasons = {run.reason: run.verdict for run in last.manifest}
+    assert reasons == {"over 600 tokens of history": "left_out", "outline": "summarised", "kept": "sent"}
+    chat = Chat(provider, policy=policy)
+    state = chat.brief.add("facts", "Ada is 12", state=replies[-1].state)
+    after = chat.send("Go on.", state=state).context
+    assert after is not None
+    gone = {i for run in last.manifest if run.verdict == "left_out" for i in range(run.first, run.last + 1)}
+    why = {i: run.reason for run in after.manifest for i in range(run.first, run.last + 1)}
+    assert {why[i] for i in gone} == {"over 600 tokens of history"}
 
 
 def test_a_limit_without_its_name_is_refused_with_the_form_that_works() -> None:

@@ -85,8 +85,12 @@ def test_only_the_exchange_whose_card_states_a_forgotten_line_leaves_the_request
     assert earlier
     held.brief.revoke(line.id)
     for message in ("And then?", "Go on."):
-        assert list_gone(held.send(message)) == before | noted
+        reply = held.send(message)
+        assert list_gone(reply) == before | noted
         assert "62 euros" not in provider.requests[-1].decode()
+        (run,) = [run for run in reply.context.manifest if run.first in noted]  # type: ignore[union-attr]
+        assert {*range(run.first, run.last + 1)} == noted
+        assert (run.verdict, run.reason) == ("left_out", "noted a forgotten line")
 
 
 def test_a_call_of_the_memory_tool_is_sent_without_what_was_corrected() -> None:

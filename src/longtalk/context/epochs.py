@@ -20,7 +20,7 @@ from longtalk.context.suffixes import TurnSuffix, list_kept_suffixes
 from longtalk.errors import InputError
 from longtalk.memory.summary import OldEntry, Summary
 from longtalk.policies.base import Policy, fingerprint_policy
-from longtalk.transcript.manifest import CARD, EXCLUDED, PROMOTED, Run
+from longtalk.transcript.manifest import BRIEF, CARD, EXCLUDED, OUTLINE, PROMOTED, SUMMARY, Run
 from longtalk.transcript.pack import ANSWERS
 from longtalk.transcript.passages import KIND as PASSAGES
 from longtalk.transcript.passages import RecalledPassages
@@ -174,13 +174,32 @@ def mark_recalled(runs: Iterable[Run], sizes: Mapping[int, int], reason: str) ->
 
 
 def list_runs(epoch: Epoch) -> tuple[Run, ...]:
-    """Return the runs of an epoch, with the entries that its head quotes in runs of their own."""
+    """Return the runs of an epoch, with the entries that its head outlines or quotes in runs of their own."""
     head = epoch.summary
+    runs = tuple(name_substitutes(epoch.runs, head))
     if head is None or not head.promoted:
-        return epoch.runs
+        return runs
     positions = sorted({each.position for each in head.promoted})
     sizes = dict.fromkeys(positions, head.recalled // len(positions))
-    return tuple(merge_runs(mark_recalled(epoch.runs, sizes, PROMOTED)))
+    return tuple(merge_runs(mark_recalled(runs, sizes, PROMOTED)))
+
+
+def name_substitutes(runs: Iterable[Run], head: Summary | None) -> Iterator[Run]:
+    """Yield the runs of a request with this head. The reason of what memory replaced is the part that stands for it."""
+    for run in runs:
+        if head is None or not head.is_brief or (run.verdict, run.reason) != ("summarised", BRIEF):
+            yield run
+            continue
+        size, first = run.last + 1 - run.first, run.first
+        rest = BRIEF if head.brief else SUMMARY
+        spans = [(max(start, run.first), min(stop, run.last + 1)) for start, stop in sorted(head.outlined)]
+        for start, stop in [*[span for span in spans if span[0] < span[1]], (run.last + 1, run.last + 1)]:
+            start = max(start, first)
+            for begin, end, reason in ((first, start, rest), (start, stop, OUTLINE)):
+                if begin < end:
+                    tokens = run.tokens * (end - begin) // size
+                    yield msgspec.structs.replace(run, first=begin, last=end - 1, reason=reason, tokens=tokens)
+            first = max(first, stop)
 
 
 def find_epoch(transcript: Transcript, policy: str) -> Epoch:

@@ -10,16 +10,22 @@ from longtalk.context.epochs import Epoch, merge_runs
 from longtalk.context.exclusions import list_excluded_spans
 from longtalk.context.measure import has_any_between
 from longtalk.policies import View
-from longtalk.transcript.manifest import BRIEF, EXCLUDED, PINNED, SUMMARY, Run
+from longtalk.transcript.manifest import BRIEF, EXCLUDED, FORGOTTEN, PINNED, SUMMARY, Run
 from longtalk.transcript.transcript import Transcript
 
 
 def make_epoch(
-    view: View, before: Epoch, reason: str, pins: tuple[int, ...], excluded: tuple[int, ...] | None = None
+    view: View,
+    before: Epoch,
+    reason: str,
+    pins: tuple[int, ...],
+    excluded: tuple[int, ...] | None = None,
+    forgotten: Sequence[tuple[int, int]] = (),
 ) -> Epoch:
     """Return the epoch that sends this view and follows the epoch `before`.
 
-    `excluded` means the same as for `make_view`.
+    `excluded` means the same as for `make_view`. `forgotten` are the spans of exchanges that leave the request now
+    because a line was forgotten.
     """
     spans = list_excluded_spans(before) if excluded is None else _find_exchanges(view.transcript, excluded)
     # Entries that were left out before may no longer be in the transcript, or only some of them.
@@ -29,7 +35,8 @@ def make_epoch(
     runs: list[Run] = []
     position = 0
     for block in view.blocks:
-        for run in _make_gone_runs(view, position, block.first, reason, spans):
+        made = _make_gone_runs(view, position, block.first, reason, spans)
+        for run in _keep_reasons(made, [*before.runs, *[_leave_out_forgotten(*span) for span in forgotten]]):
             tokens = sum(tokens for first, tokens in gone if run.first <= first <= run.last)
             tokens += view.count_tokens(run.first, run.last)
             runs.append(msgspec.structs.replace(run, tokens=tokens))
@@ -69,6 +76,29 @@ def make_epoch(
         pins=pins,
         excluded=before.excluded if excluded is None else excluded,
     )
+
+
+def _leave_out_forgotten(first: int, stop: int) -> Run:
+    return Run(first, stop - 1, "left_out", FORGOTTEN)
+
+
+def _keep_reasons(runs: Sequence[Run], before: Sequence[Run]) -> list[Run]:
+    """Return runs of entries that are not sent, with the reasons for which some of them were left out before."""
+    for old in before:
+        if old.verdict != "left_out" or not old.is_gone or old.reason == EXCLUDED:
+            continue
+        parts: list[Run] = []
+        for run in runs:
+            first, last = max(run.first, old.first), min(run.last, old.last)
+            changes = run.reason != EXCLUDED and (run.verdict == "left_out" or old.reason == FORGOTTEN)
+            if first > last or not changes:
+                parts.append(run)
+                continue
+            parts += [msgspec.structs.replace(run, last=first - 1)] if run.first < first else []
+            parts.append(Run(first, last, "left_out", old.reason))
+            parts += [msgspec.structs.replace(run, first=last + 1)] if last < run.last else []
+        runs = parts
+    return list(runs)
 
 
 def _find_exchanges(transcript: Transcript, positions: tuple[int, ...]) -> list[tuple[int, int]]:

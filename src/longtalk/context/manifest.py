@@ -13,7 +13,7 @@ import msgspec
 
 from longtalk._util import json_bytes, typed_json
 from longtalk.context.compose import Context
-from longtalk.context.epochs import Epoch, list_runs
+from longtalk.context.epochs import Epoch, list_runs, name_substitutes
 from longtalk.transcript.manifest import Run, StoredManifest, Verdict
 from longtalk.transcript.transcript import Transcript
 
@@ -50,7 +50,9 @@ def encode_manifest(
 def restore_runs(manifest: StoredManifest, epochs: Mapping[int, Epoch]) -> tuple[Run, ...]:
     """Return all runs of a stored manifest, given the epochs of its branch by their start."""
     runs = tuple(_from_fields(*fields) for fields in manifest.runs)
-    return _prepend_epoch_runs(epochs[manifest.epoch], runs) if manifest.epoch in epochs else runs
+    epoch = epochs.get(manifest.epoch)
+    # Earlier versions stored the same reason for all that the head of memory replaces.
+    return runs if epoch is None else _prepend_epoch_runs(epoch, tuple(name_substitutes(runs, epoch.summary)))
 
 
 def is_readable_manifest(data: bytes) -> bool:

@@ -233,7 +233,10 @@ def _plan_new_epoch(
     given = whole = msgspec.structs.replace(make_view(estimate, pins), may_summarize=moment)
     if keeper is not None:
         whole = leave_out_stale_cards(whole)
-    view = compact_view(keeper.with_current_brief(whole) if stale and keeper is not None else whole, compactors)
+    current = keeper.with_current_brief(whole) if stale and keeper is not None else whole
+    sent = {block.first for block in current.blocks}
+    forgotten = [(block.first, block.stop) for block in whole.blocks if block.first not in sent]
+    view = compact_view(current, compactors)
     saves = fired is not None and compares_costs(fired.over) and estimate.comparison is not None
     predicted = estimate.comparison.predicted if saves and estimate.comparison is not None else None
     if view.summary_request is not None:
@@ -289,7 +292,7 @@ def _plan_new_epoch(
     if same and has_all_pins(epoch, pins) and not old and not additions:
         return Plan(epoch, False, estimate.counted, estimate.tokens, tuple(notices))
     full = find_outgrown_window(whole, view, compactors)
-    new = make_epoch(view, epoch, reason if full is None else str(full), pins)
+    new = make_epoch(view, epoch, reason if full is None else str(full), pins, forgotten=forgotten)
     gone = len(whole.blocks) - len(view.blocks)
     if full is not None:
         text = f"The conversation has outgrown the window of {terms.window:,} tokens"

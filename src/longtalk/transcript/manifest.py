@@ -15,6 +15,9 @@ DIGEST = "tool digest"
 MIDDLE = "the middle of many events"
 SUMMARY = "summary"
 BRIEF = "brief"
+OUTLINE = "outline"
+FORGOTTEN = "noted a forgotten line"
+"""The reason of an exchange that is left out because a memory card in it states a line that was forgotten."""
 EXCLUDED = "excluded"
 PINNED = "pinned"
 CARD = "memory card left out"
@@ -37,9 +40,9 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_gone(self) -> bool:
-        """True if these entries are whole exchanges that were left out or replaced by a summary or brief."""
+        """True if these entries are whole exchanges that were left out or replaced by a summary, brief or outline."""
         if self.verdict == "summarised":
-            return self.reason in (SUMMARY, BRIEF)
+            return self.reason in (SUMMARY, BRIEF, OUTLINE)
         return self.verdict == "left_out" and self.reason != MIDDLE
 
     @property

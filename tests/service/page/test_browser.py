@@ -202,6 +202,8 @@ def test_the_sample_shows_months_before_any_model_is_called(serve: Serve, visit:
     expect(panel).to_contain_text("tokens were sent to")
     expect(panel.get_by_role("row", name="Brief")).to_be_visible()
     expect(panel.get_by_role("button", name="replaced").first).to_be_visible()
+    outlined = panel.get_by_role("button", name="outlined").first
+    expect(outlined).to_contain_text("an outline stands in its place")
     panel.get_by_role("tab", name="Shortened").click()
     expect(panel).to_contain_text("In place of what was removed stands:")
 

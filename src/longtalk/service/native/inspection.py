@@ -14,6 +14,7 @@ from longtalk.archive.metrics import Metrics
 from longtalk.archive.recalled import RecalledEntry
 from longtalk.branches.rebuild import SentRequest
 from longtalk.context.costs import CostReceipt
+from longtalk.context.epochs import list_runs
 from longtalk.context.measure import find_answer_room
 from longtalk.context.token_limit import find_compaction_point, find_history_limit
 from longtalk.memory.recall.topics import Topic
@@ -287,7 +288,7 @@ async def read_epochs(call: ApiCall[BranchQuery, Nothing]) -> Epochs:
                 start=each.start,
                 reason=each.reason,
                 summary=clean(each.summary.text) if each.summary else "",
-                runs=list(each.runs),
+                runs=list(list_runs(each)),
                 tokens=each.tokens,
             )
             for each in found

@@ -53,8 +53,8 @@ function Versions({ names, current, onOpen }) {
 }
 
 // What stands in place of older messages from here on.
-function Compacted({ compaction: { summary, tokens, reason }, talk }) {
-  return html`<details class="compacted"><summary>${t(summary ? "replacedHere" : "droppedHere")}</summary>
+function Compacted({ compaction: { summary, tokens, reason, isReplaced }, talk }) {
+  return html`<details class="compacted"><summary>${t(!summary ? "droppedHere" : isReplaced ? "replacedHere" : "outlinedHere")}</summary>
     <p>${t(summary ? "replacedBy" : "replacedByNothing")} ${t("replacedWhy", { reason: nameReason(reason), tokens: formatCount(tokens) })}${" "}
       <a href=${`#/c/${encodeURIComponent(talk.id)}/inspector/compaction`}>${t("moreOfIt")}</a></p>
     ${summary && html`<pre tabindex="0">${summary}</pre>`}</details>`;

@@ -85,9 +85,9 @@ export class Talk {
     const { epochs } = await api.get(this.path + "/epochs", { branch });
     this.compactedTo = key;
     if (this.store.get().branch !== branch || !(epochs.length + this.store.get().compactions.size)) return;
-    this.store.set(({ compactions: old }) => ({ compactions: new Map(epochs.map(({ start, summary, tokens, reason }) => {
+    this.store.set(({ compactions: old }) => ({ compactions: new Map(epochs.map(({ start, summary, tokens, reason, runs }) => {
       const known = old.get(start);
-      return [start, known?.summary === summary && known.tokens === tokens ? known : { summary, tokens, reason }];
+      return [start, known?.summary === summary && known.tokens === tokens ? known : { summary, tokens, reason, isReplaced: runs.some((run) => run.reason === "brief" || run.reason === "summary") }];
     })) }));
   }
 

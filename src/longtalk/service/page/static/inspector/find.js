@@ -95,8 +95,8 @@ function explain({ verdict, reason, keep }, policy) {
   if (reason === "memory card left out") return t("why_cardless");
   if (keep) return t("why_shortened");
   if (reason === "pinned") return t("why_pinned");
-  if (verdict === "summarised") return t(reason === "brief" ? "why_brief" : "why_summary");
-  if (verdict === "left_out") return t(reason === "excluded" ? "why_excluded" : "why_left_out", { policy: namePolicy(policy) });
+  if (verdict === "summarised") return t(reason === "outline" ? "why_outline" : reason === "brief" ? "why_brief" : "why_summary");
+  if (verdict === "left_out") return t(reason === "excluded" ? "why_excluded" : reason === "noted a forgotten line" ? "why_forgotten" : "why_left_out", { policy: namePolicy(policy) });
   return verdict === "handed_out" ? reason : t("why_" + verdict);
 }
 
@@ -118,8 +118,8 @@ function Hit({ hit, isNext, changed, words, run, isPinned, isOut, outline, line,
   const wasOut = run?.reason === "excluded";
   const isOutlined = isGone && !wasOut && !!outline;
   const about = !run ? "" : isOutlined ? t("why_outlined", { text: cut(outline, 120) }) : explain(run, policy);
-  return html`<li class="hit"><span class=${"verdict " + (run?.verdict || "")}>${nameVerdict(isOutlined ? "outlined" : run?.verdict || "later", isNext)}</span> ${cutAround(hit.text, words, 160)}
-    ${run && html`<p>${about}${isGone && run.reason === "brief" ? " " + (line ? t(isLineSent ? "lineWasSent" : "lineNotSent", { text: cut(line.text, 90) }) : t("briefLacksIt")) : ""}${changed && (isGone || run.verdict === "recalled" || run.keep) ? " " + nameChange(changed) : ""}</p>`}
+  return html`<li class="hit"><span class=${"verdict " + (run?.verdict || "")}>${nameVerdict(isOutlined ? { verdict: "outlined" } : run ?? { verdict: "later" }, isNext)}</span> ${cutAround(hit.text, words, 160)}
+    ${run && html`<p>${about}${isGone && (run.reason === "brief" || (run.reason === "outline" && line)) ? " " + (line ? t(isLineSent ? "lineWasSent" : "lineNotSent", { text: cut(line.text, 90) }) : t("briefLacksIt")) : ""}${changed && (isGone || run.verdict === "recalled" || run.keep) ? " " + nameChange(changed) : ""}</p>`}
     <p class="ways"><a href=${linkTo(conversation, hit.entry, branch, hit.position)}>${t("whereItHappened")}</a>
       ${isOut ? html`<button onClick=${change(api.remove, "exclusions", "includedNow")}>${t("include")}</button>`
         : isPinned ? html`<button title=${t("pinnedPair")} onClick=${change(api.remove, "pins", "unpinnedNow")}>${t("unpin")}</button>`

@@ -39,8 +39,9 @@ export function Runs({ runs, path, branch, ...more }) {
   return html`<ul class="runs">${runs.map((run) => html`<${Run} key=${run.first} run=${run} path=${path} branch=${branch} first=${places.get(run.first)} last=${places.get(run.last)} ...${more} />`)}</ul>`;
 }
 
-// What happens to messages; `isNext` says that the request is not sent yet.
-export const nameVerdict = (verdict, isNext) => t(isNext && verdict === "sent" ? "verdict_next" : "verdict_" + verdict);
+// What happens to messages; `isNext` says that the request is not sent yet. "Left out" is what the visitor chose.
+export const nameVerdict = ({ verdict, reason }, isNext) => t("verdict_" + (isNext && verdict === "sent" ? "next" : reason === "outline" ? "outlined"
+  : verdict === "left_out" && reason !== "excluded" ? "not_sent" : verdict));
 
 const most = 50;
 // What was not sent is counted for its whole stretch, and shared among the runs that it is cut into.
@@ -55,7 +56,7 @@ function Run({ run, first, last, conversation, path, branch, isNext = false, ope
   const read = () => api.get(path + "/history", { branch, before: run.last + 1, limit: Math.min(most, many + 1) });
   const inside = (entry) => run.first <= entry.position && entry.position <= run.last;
   return html`<li><button class="run" aria-expanded=${open} onClick=${() => setOpen(!open)}>
-      <span class=${"verdict " + run.verdict}>${nameVerdict(run.verdict, isNext)}</span> ${which}${many && when ? html` <small>${when}</small>` : ""}
+      <span class=${"verdict " + run.verdict}>${nameVerdict(run, isNext)}</span> ${which}${many && when ? html` <small>${when}</small>` : ""}
       <span class="quiet">${[!many && when, nameReason(run.reason), run.tokens && t(isWhole(run) ? "tokenCount" : "aboutTokens", { count: count(run.tokens) })].filter(Boolean).join(" · ")}</span></button>
     ${open && html`<${Loaded} values=${[run.first, run.last]} read=${read} draw=${({ entries }) => html`
         ${many >= most && html`<p class="quiet">${t("lastOf", { shown: most, all: many + 1 })}</p>`}
