@@ -197,10 +197,9 @@ function Composer({ talk, state }) {
           <label class="button" title=${t("attach")}>+<input class="sr" type="file" accept="image/*" multiple aria-label=${t("attach")} onChange=${(e) => take(e.target.files)} /></label>
           <${ModelField} chosen=${model} usual=${gauge?.model || settings.model || health?.default_model || t("model")} onChoose=${setModel} />
           <${PolicyPicker} conversation=${talk.id} current=${settings.policy || ownPolicy} chosen=${policy} check=${checkPolicy} onChoose=${(each) => { dismiss(); setPolicy(each); }} />
-          <span class="grow" />
-          <button type="button" title=${t("noteHelp")} disabled=${!text || !!live} onClick=${note}>${t("note")}</button>
+          <span class="row ends"><button type="button" title=${t("noteHelp")} disabled=${!text || !!live} onClick=${note}>${t("note")}</button>
           ${live ? html`<button type="button" class="primary" onClick=${() => talk.stop()}>${t("stop")}</button>`
-            : html`<button class="primary" disabled=${!message.length}>${t("send")}</button>`}
+            : html`<button class="primary" disabled=${!message.length}>${t("send")}</button>`}</span>
         </div>
       </div>
       <div class="gauge"><${Gauge} id=${talk.id} gauge=${gauge} onOpen=${() => talk.inspect("next")} /></div>

@@ -116,7 +116,7 @@ function Context({ conversation, path, branch, turn, next, values, lastTools, wo
       <details class="fold"><summary>${t("instructions")}</summary>${system ? html`<pre>${system}</pre>` : html`<p class="quiet">${t("noInstructions")}</p>`}
         ${tools.length > 0 && html`<p class="quiet">${t("toolsOffered", { names: tools.join(", ") })}</p>`}</details>
       ${next && lastTools.length > 0 && html`<p class="quiet">${t("toolsNotOffered", { names: lastTools.join(", ") })}</p>`}
-      ${policy && html`<p class="quiet" title=${policy}>${t(rules.length ? "policyRules" : "policyOnly", { policy: namePolicy(policy), rules: rules.map(nameReason).join("; ") })}</p>`}
+      ${policy && html`<p class="quiet" title=${policy}>${t(rules.length ? "policyRules" : "policyOnly", { policy: namePolicy(policy), rules: rules.map(nameReason).join(t("orRule")) })}</p>`}
       ${metrics.recall_why && (!next || localStorage.getItem("draft:" + conversation)) && html`<p class="quiet">${nameRecall(metrics.recall_why)}</p>`}
       <h3>${t("everyEntry")}</h3>
       <${Runs} runs=${runs} isNext=${!!next} conversation=${conversation} path=${path} branch=${branch} />`;
