@@ -147,6 +147,18 @@ def test_instructions_of_a_conversation_go_to_another_model_without_its_own(serv
     assert b"Be brief." in providers["n"].requests[-1]
 
 
+def test_the_brief_says_whether_the_model_notes_lines_by_itself(serve: Serve, api: MakeApi) -> None:
+    small = AsyncScripted(says("Hi."))
+    small.label = "local:0.5b"
+    small.capabilities = msgspec.structs.replace(small.capabilities, cards="none")
+    call = api(serve(large=AsyncScripted(says("Hi.")), small=small))
+    for model, notes in (("large", True), ("small", False)):
+        talk = call.new()
+        call("POST", f"{talk}/turns", json={"message": "Hi.", "model": model, "policy": "Memory()"})
+        brief = call("GET", f"{talk}/brief")
+        assert (brief["kept"], brief["lines"], brief["is_noted"]) == (True, [], notes)
+
+
 def test_lines_stay_in_sight_under_a_policy_that_does_not_send_them(serve: Serve, api: MakeApi) -> None:
     call = api(serve(m=AsyncScripted(says("Hi."), says("Yes."))))
     talk = call.new()

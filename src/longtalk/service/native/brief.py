@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import msgspec
@@ -12,11 +13,11 @@ from longtalk.conversation.brief import AsyncTalkBrief
 from longtalk.errors import InputError, NotFound
 from longtalk.memory.brief.lines import Line
 from longtalk.policies import Memory
-from longtalk.service.errors import not_found, quote
+from longtalk.service.errors import ApiError, not_found, quote
 from longtalk.service.native.conversations import find_info
 from longtalk.service.native.objects import BranchQuery, Name, Text, clean
 from longtalk.service.native.routes import ApiCall, Nothing, Route
-from longtalk.service.native.talks import open_talk
+from longtalk.service.native.talks import find_model, open_talk
 from longtalk.stores.base import MAIN
 
 
@@ -54,6 +55,8 @@ class BriefObject(msgspec.Struct, frozen=True, kw_only=True):
     fields: list[FieldObject]
     text: str
     """The brief as it is sent."""
+    is_noted: bool = True
+    """Whether the model of the last turn, or the default one, notes lines by itself; the smallest models don't."""
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,7 +224,16 @@ async def _read(call: ApiCall[Any, Any], branch: str) -> BriefObject:
         removed=[_to_line(line) for line in await brief.archived()],
         fields=[FieldObject(name=each.name, kind=each.kind, most=each.cap) for each in brief.fields],
         text=clean(await brief.text()),
+        is_noted=await _notes_lines(call, branch),
     )
+
+
+async def _notes_lines(call: ApiCall[Any, Any], branch: str) -> bool:
+    """Return False if the model that would answer next writes no memory cards."""
+    settings = await call.archive.settings((await find_info(call)).id, branch=branch)
+    with contextlib.suppress(ApiError):
+        return find_model(call, None, settings, sends=False).provider.capabilities.cards != "none"
+    return True
 
 
 def _to_line(line: Line) -> LineObject:

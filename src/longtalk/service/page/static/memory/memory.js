@@ -108,7 +108,7 @@ function Brief({ talk, brief, policy, changes, excluded }) {
   return html`${talk.isOneOfMany && html`<p class="quiet">${t("memoryOfVersion")}</p>`}
     ${isSent ? html`<p class="quiet">${t("memoryHelp")} <a href=${next} onClick=${() => sessionStorage.setItem("turn:" + talk.conversation, "next")}>${t("seeNext")}</a></p>`
       : html`<p class="card-note"><span title=${policy}>${t("notSentBy", { policy: namePolicy(policy) })}</span> <${UsePolicy} conversation=${talk.conversation} policy="Memory()" /></p>`}
-    ${!brief.lines.length && html`<p class="card-note">${t("emptyBrief")}</p>`}
+    ${!brief.lines.length && html`<p class="card-note">${t(brief.is_noted ? "emptyBrief" : "emptyBriefNotNoted")}</p>`}
     ${orphans.map((line) => html`<p key=${line.id} class="card-note" role="alert">${t("lineGone", { text: cut(line.text, 90), draft: line.draft })}
       <button onClick=${() => { setBegun(line.draft); drop(line); }}>${t("useAsNew")}</button> <button onClick=${() => drop(line)}>${t("dropIt")}</button></p>`)}
     ${groups.filter(([, lines]) => lines.length).map(([name, lines]) => html`<section key=${name} aria-label=${nameField(name)}>
