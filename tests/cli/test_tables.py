@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtalk import Conversation
+from longtalk import Archive, Conversation
 from longtalk.cli.tables import Column, cut, fit_table, measure, wrap_line
 from longtalk.models.call_cost import Prices
 from longtalk.providers.base import Capabilities
@@ -95,6 +96,7 @@ def test_wide_characters_count_twice_and_accents_not_at_all() -> None:
         ["search", "bow"],
         ["context"],
         ["show", "--topics"],
+        ["show"],
     ],
 )
 def test_no_line_is_wider_than_the_terminal(
@@ -105,6 +107,15 @@ def test_no_line_is_wider_than_the_terminal(
     lines = shown([*arguments, "--store", filled], environment | {"NO_COLOR": "1"}, columns)
     assert len(lines) > 1
     assert [line for line in lines if measure(line) > columns and not line.startswith("(Other branches")] == []
+
+
+def test_names_that_one_copies_are_whole_on_a_narrow_terminal(filled: str, environment: dict[str, str]) -> None:
+    with closing(store_at(filled)) as store:
+        (other,) = (each for each in Archive(store).conversations()[0].branches if each != "main")
+    found = shown(["search", "Well", "--store", filled], environment | {"NO_COLOR": "1"}, 60)
+    assert {"a-conversation-with-quite-a-long-id-about-bows-and-strings", other} <= set(" ".join(found).split())
+    headings = shown(["show", "--store", filled], environment | {"NO_COLOR": "1"}, 60)
+    assert "scripted:a-model-with-quite-a-long-name-2026-11-16" in " ".join(headings).split()
 
 
 @pytest.mark.parametrize("columns", [60, 80])

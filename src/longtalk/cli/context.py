@@ -12,7 +12,7 @@ from longtalk.archive.metrics import Metrics
 from longtalk.branches.rebuild import SentRequest
 from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_text, shorten
 from longtalk.cli.store import choose_branch, find_or_latest, open_archive
-from longtalk.cli.tables import Column, print_table
+from longtalk.cli.tables import Column, print_table, wrap_line
 from longtalk.errors import InputError
 from longtalk.models import registry
 from longtalk.tokens.counters import counter_for
@@ -105,7 +105,10 @@ def _print_parts(sent: Metrics, window: int | None, system: str | None) -> None:
         "left out": _format(sent.left_out),
     }
     for name, value in parts.items():
-        print_text(f"{name:10}{value}")
+        # A terminal would break words.
+        room = max(20, shutil.get_terminal_size().columns - 10)
+        for number, part in enumerate(wrap_line(value, room) if sys.stdout.isatty() else [value]):
+            print_text(f"{'' if number else name:10}{part}")
 
 
 def _format_gauge(total: int, window: int | None) -> str:

@@ -16,7 +16,7 @@ from longtalk.archive.history import parse_terms
 from longtalk.cli.filters import Filter
 from longtalk.cli.output import escape_line, format_time, print_json, print_note, print_text
 from longtalk.cli.store import find_conversation, open_archive
-from longtalk.cli.tables import Column, cut, measure, print_table
+from longtalk.cli.tables import Column, cut, measure, print_table, wrap_line
 from longtalk.stores.base import MAIN, SearchHit
 
 _COLUMNS = tuple(map(Column, ("conversation", "entry", "role", "time", "text")))
@@ -84,7 +84,8 @@ def print_hits(found: Sequence[SearchHit], words: Sequence[str]) -> None:
         print_table(_COLUMNS, ((*head, text, *rest) for head, text, rest in zip(heads, texts, branches, strict=True)))
         return
     for head, text, branch in zip(heads, texts, branches, strict=True):
-        print_text(cut("  ".join(map(escape_line, (*head, *branch))), room))
+        # Ids and names of branches are there to be copied, so they are not cut.
+        print_text("\n".join(wrap_line("  ".join(map(escape_line, (*head, *branch))), room)))
         # Highlight after escaping, so that only our own escape sequences reach the terminal.
         print(f"    {_highlight(cut(escape_line(text), room - 4), pattern)}")
 

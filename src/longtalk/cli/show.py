@@ -170,14 +170,21 @@ def print_history(
         who = _label(each, called.get(view.call_id, ""))
         by = [each.model] if each.model else []
         head = (format_time(each.at, seconds=True), who, each.id, *([f"({', '.join(marks)})"] if marks else []), *by)
-        print_text("  ".join(map(escape_line, head)))
+        _print_wrapped("  ".join(map(escape_line, head)))
         parts = [part for part in (_read_own_text(each), *_list_extras(each, view)) if part.strip()]
         for part in parts or [each.text]:
             _print_indented(part)
         if ends and each.turn in turns:
-            used = f"[{format_turn_usage(each.turn, turns)}]"
-            room = shutil.get_terminal_size().columns - 2
-            print_text("\n".join(f"  {part}" for part in (wrap_line(used, room) if sys.stdout.isatty() else [used])))
+            _print_wrapped(f"[{format_turn_usage(each.turn, turns)}]", "  ")
+
+
+def _print_wrapped(line: str, indent: str = "") -> None:
+    """Print a line; on a terminal, which would break words, in parts that fit. The rest is indented as texts are."""
+    columns = shutil.get_terminal_size().columns
+    first, *rest = wrap_line(line, max(20, columns - len(indent))) if sys.stdout.isatty() else [line]
+    print_text(f"{indent}{first}")
+    for part in wrap_line(line[len(first) :].lstrip(), max(20, columns - 4)) if rest else ():
+        print_text(f"    {part}")
 
 
 def _print_indented(text: str) -> None:

@@ -73,7 +73,10 @@ def to_markdown(export: ConversationExport, branch: str = MAIN, *, system: str |
         lines += [" · ".join(filter(None, (f"## {number}", _format_time(entries[0].at)))), ""]
         lines += _render_exchange(entries)
         names = dict.fromkeys(entry.turn for entry in entries)
-        notes = [_describe_turn(turns[name], entries) for name in names if name in turns]
+        answered = {entry.turn for entry in entries if entry.role == "assistant"}
+        # Of a turn whose answer moved to another branch, only the message is here.
+        shown = [turns[name] for name in names if name in turns and (name in answered or not answered)]
+        notes = [_describe_turn(each, entries) for each in shown]
         lines += [line for each in notes if each for line in (f"*{_escape_inline(each)}*", "")]
     branches = [part.name for part in export.branches if part.name != branch]
     if branches:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from itertools import islice
 
 import pytest
 
 from longtalk import Archive
+from longtalk._sync.turn.stream import Stream
 from longtalk.cli.chat.commands import Chat, run_command
 from longtalk.cli.chat.plain import Plain
+from longtalk.cli.chat.turns import run_turn
 from longtalk.cli.holding import Choices, resolve
 from longtalk.cli.session import ChatSession
 from longtalk.errors import InputError
 from longtalk.models.call_cost import FREE
 from longtalk.providers.base import Capabilities
+from longtalk.reply import StoredReply
 from longtalk.service.settings import Settings
 from longtalk.testing import Scripted, says
 from tests.cli.helpers import store_at
@@ -106,3 +110,42 @@ def test_what_a_model_of_this_machine_costs_is_called_free(chat: Chat, capsys: p
     chat.session.ensure_stored().send("Why?")
     run_command("/cost", chat)
     assert "5 received, free\n" in capsys.readouterr().out
+
+
+class _Stopped(Plain):
+    """A screen whose user presses Ctrl-C after some events of each answer."""
+
+    def __init__(self, events: int) -> None:
+        super().__init__(lines=False)
+        self._events = events
+
+    def show_answer(self, session: ChatSession, stream: Stream[StoredReply]) -> None:
+        with stream:
+            for _ in islice(stream, self._events):
+                pass
+            raise KeyboardInterrupt
+
+
+def test_an_answer_that_was_stopped_too_late_is_said_to_be_whole(
+    chat: Chat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_turn(chat.session, _Stopped(1_000), "Why?")
+    assert "kept whole: /history shows it" in capsys.readouterr().err
+    assert [each.status for each in chat.session.talk.history()][-1] == "complete"
+
+
+def test_an_answer_that_was_stopped_in_time_is_interrupted(chat: Chat) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_turn(chat.session, _Stopped(1), "Why?")
+    assert [each.status for each in chat.session.talk.history()][-1] == "interrupted"
+
+
+def test_an_answer_that_was_asked_for_again_has_one_footer(chat: Chat, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_turn(chat.session, _Stopped(1), "Why?")
+    run_command("/again", chat)
+    capsys.readouterr()
+    run_command("/export", chat)
+    last = capsys.readouterr().out.partition("## 3")[2]
+    assert "interrupted" not in last
+    assert last.count("\n*scripted:model · ") == 1

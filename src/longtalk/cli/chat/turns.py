@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 from longtalk._sync.archive.archive import Archive
 from longtalk._sync.branches.branch import Branch
 from longtalk._sync.branches.rewind import rewind_before
+from longtalk._sync.turn.stream import Stream
 from longtalk.archive.history import HistoryEntry
 from longtalk.cli.chat.plain import Screen
 from longtalk.cli.entry_ids import describe_missing, looks_like_id
 from longtalk.cli.output import escape_line, pluralize, print_note
 from longtalk.cli.session import ChatSession
 from longtalk.cli.store import find_conversation
-from longtalk.errors import Busy, InputError, NotFound
+from longtalk.errors import Busy, InputError, LongtalkError, NotFound
+from longtalk.reply import StoredReply
 from longtalk.wires import WIRES
 from longtalk.wires.convert import read_attachments
 
@@ -27,10 +30,24 @@ def run_turn(session: ChatSession, screen: Screen, message: Any) -> None:
     """Run a turn and show its answer. If the turn is interrupted, the store keeps the text received so far."""
     talk, given = session.ensure_stored(), {"system": session.system, **session.arguments}
     try:
-        screen.show_answer(session, talk.stream(message, **given))
+        _show(session, screen, talk.stream(message, **given))
     except Busy:
         print_note("(waiting for another turn in this conversation)")
-        screen.show_answer(session, talk.stream(message, **given, on_busy="wait"))
+        _show(session, screen, talk.stream(message, **given, on_busy="wait"))
+
+
+def _show(session: ChatSession, screen: Screen, stream: Stream[StoredReply]) -> None:
+    """Show an answer. If the user stops it after it was stored, say so, for its end may not have been shown."""
+    try:
+        screen.show_answer(session, stream)
+    except KeyboardInterrupt:
+        with contextlib.suppress(LongtalkError, OSError):
+            head = session.archive.store.head(session.archive.owner, session.id, session.talk.branch)
+            turn = head.turn if head is not None else None
+            if turn is not None and turn.status == "complete" and turn.id == stream.reply.turn_id:
+                print_note("\n(The answer was complete already, and is kept whole: /history shows it.)")
+                return
+        raise
 
 
 def answer_again(session: ChatSession, screen: Screen) -> None:
