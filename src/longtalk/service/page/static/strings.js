@@ -12,7 +12,7 @@ export const strings = {
   history: "Messages of this conversation", noEntry: "This branch has no such message. It may be on another branch, or deleted.", deletedElsewhere: "This conversation has been deleted.", latest: "Latest", branches: "Branches", previousVersion: "Previous branch", nextVersion: "Next branch",
   model: "Model", policy: "Policy", otherModel: "{before} is not set up here, so {model} answers.",
   policyField: "A policy decides how much of the conversation each request has. It applies from the next message on.",
-  policyCode: "As code", messageBack: "Your message is back in the field below.", lost: "Connection lost. Trying again…", retry: "Try again",
+  memoryLimit: "Memory, shortened above (tokens)", policyCode: "As code", messageBack: "Your message is back in the field below.", lost: "Connection lost. Trying again…", retry: "Try again",
   usage: "{input} tokens in · {output} out", usageCost: "{input} tokens in · {output} out · {cost}", usageUnpriced: "{input} tokens in · {output} out · cost unknown", gauge: "About {tokens} tokens in the next request{window}",
   saveAndSend: "Save and send again", editHelp: "Enter sends it, Shift+Enter begins a new line. The edited message begins a branch. What was said so far stays on the earlier one.", forked: "This is a new branch, which has the same messages up to here. The earlier one is under Branches.", back: "Back to it",
   memoryTip: "Each request of this chat has everything, so requests grow with it. For a talk of weeks or months, Memory sends a short brief in place of older messages, and quotes those that fit.", useMemory: "Use Memory",

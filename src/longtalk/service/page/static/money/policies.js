@@ -30,6 +30,14 @@ export function namePolicy(policy) {
 // Return a policy of memory with the profile beside its own settings; Memory with the profile for another policy.
 export const addProfile = (policy) => (/^Memory\([^]*\)$/.test(policy) ? policy.replace(/(\(?)\)$/, (_, empty) => (empty ? "(" : ", ") + "profile=Profile())") : "Memory(profile=Profile())");
 
+// Return the limit of a policy of memory; empty if it has none of its own.
+export const readLimit = (policy) => ((kindOf(policy) === "Memory" && policy.match(/\blimit=(\d[\d_]*)/)?.[1]) || "").replace(/_/g, "");
+// Return a policy of memory with this limit beside its own settings; Memory with the limit for another policy.
+export function setLimit(policy, limit) {
+  if (readLimit(policy)) return policy.replace(/\blimit=\d[\d_]*/, `limit=${limit}`);
+  return /^Memory\([^]*\)$/.test(policy) ? policy.replace(/(\(?)\)$/, (_, empty) => `${empty ? "(" : ", "}limit=${limit})`) : `Memory(limit=${limit})`;
+}
+
 // Whether another policy of a list has the same name, so that only their code tells them apart.
 export const isAmbiguous = (policy, list) => list.some((each) => each !== policy && namePolicy(each) === namePolicy(policy)) && namePolicy(policy) !== policy;
 
