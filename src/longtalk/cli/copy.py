@@ -38,7 +38,9 @@ def run(
         print_note(f"(From your store, {escape_line(hide_credentials(own))}.)")
     elif not store_exists(source):
         command = shlex.join(["longtalk", "copy", hide_credentials(own), source, target, *ids])
-        raise InputError(f"There is no store {source!r} to copy from. To copy {target!r} to it: {command}")
+        raise InputError(
+            f"There is no store {source!r} to copy from. If {target!r} is a conversation of your own store: {command}"
+        )
     with open_archive(source, owner, whole=True) as archive:
         other = open_store(target, make=True)
         try:
