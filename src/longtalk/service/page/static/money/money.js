@@ -99,6 +99,6 @@ function Receipts({ receipts }) {
   return html`<h2>${t("receipts")}</h2><p class="quiet">${t("receiptsHelp")} ${t(net >= 0 ? "netSaved" : "netLost", { saved: money(receipts[0], saved), cost: money(receipts[0], cost), amount: money(receipts[0], Math.abs(net)) })}</p>
     <table tabindex="0"><thead><tr>${["turn", "tokensBefore", "tokensAfter", "predicted", "actual", "savedSoFar"].map((name) => html`<th scope="col">${t(name)}</th>`)}</tr></thead>
       <tbody>${[...receipts].reverse().map((each, i) => html`<tr key=${i} title=${each.reason}><td>${time(each.at)}</td><td>${count(each.before)}</td><td>${count(each.after)}</td>
-        <td>${money(each, each.predicted)}</td><td>${money(each, each.actual)}</td><td>${money(each, each.saved || 0)}</td></tr>`)}</tbody>
+        <td>${money(each, each.predicted)}</td><td>${money(each, each.actual)}</td><td>${money(each, each.calls ? each.saved : null)}</td></tr>`)}</tbody>
       ${receipts.length > 1 && html`<tfoot><tr><th scope="row">${t("inSumRow")}</th><td /><td /><td>${money(receipts[0], predicted)}</td><td>${money(receipts[0], cost)}</td><td>${money(receipts[0], saved)}</td></tr></tfoot>`}</table>`;
 }
