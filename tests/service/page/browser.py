@@ -99,10 +99,11 @@ def policy_button(page: Page) -> Locator:
 
 
 def write_policy(page: Page, code: str) -> None:
-    """Choose a policy for the next messages by its code."""
+    """Choose a policy for the next messages by its code, and wait until the service has accepted it."""
     policy_button(page).click()
     page.get_by_label("As code").fill(code)
     page.get_by_label("As code").press("Enter")
+    page.get_by_role("dialog", name="Policy").wait_for(state="detached")
 
 
 def answers(page: Page) -> Locator:

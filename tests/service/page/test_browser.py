@@ -12,7 +12,7 @@ from longtalk.service.access import AccessKeys
 from longtalk.stores.sqlite.store import SQLite
 from longtalk.testing import AsyncScripted, says
 from tests.service.conftest import Serve
-from tests.service.page.browser import Visits, answers, begin, find_problems
+from tests.service.page.browser import Visits, answers, begin, find_problems, write_policy
 from tests.service.test_runs import Waiting
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -106,9 +106,7 @@ def test_pins_exclusions_and_notes_are_kept(serve: Serve, visit: Visits) -> None
     assert b"tuned her violin" in provider.requests[-1]
     one.page.reload()
     expect(answers(one.page).first).to_contain_text("left out")
-    one.page.locator(".choose").click()
-    one.page.get_by_label("As code").fill("KeepLast(1)")
-    one.page.get_by_label("As code").press("Enter")
+    write_policy(one.page, "KeepLast(1)")
     one.say("Only this one.")
     expect(answers(one.page).nth(2)).to_contain_text("Short.")
     answers(one.page).nth(1).hover()
