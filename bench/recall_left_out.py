@@ -6,13 +6,20 @@ comes from choices that were made with the help of these data sets, and what oth
 - *weights*: of the hand-set weights, the one whose change to a half or the double finds most in the other
   conversations is changed.
 - *ranker*: the ranker's weights are learned from the other conversations instead of generated ones.
+- *features*: the feature of the ranker, or all features of one kind, without which most is found in the other
+  conversations is removed, if any, and the weights of the others are learned again from generated conversations. This
+  takes minutes.
+- *form*: the form of the score that finds most in the other conversations is taken: the order of the hand-set weights,
+  or the chances of the ranker, divided by a power of the length.
 - *gate*: the weights that estimate whether a message needs recall are fitted to the other conversations.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple, Protocol
 from unittest import mock
 
@@ -24,16 +31,37 @@ from longtalk.memory.recall.columns import Array
 from longtalk.memory.recall.config import Recalled
 from longtalk.memory.recall.gain import Evidence, choose_share
 from longtalk.memory.recall.index import RankedHits, RecallIndex, Unit, Weights
-from longtalk.memory.recall.reranking import rank
+from longtalk.memory.recall.reranking import Model, rank
 from longtalk.memory.recall.search import render_ranked
 from longtalk.tokens import Counter
 from tools.ranker import train
+from tools.ranker.talks import generate_talks
 
 _FACTORS = (0.5, 2.0)
 _GATED = 1_000  # tokens
 _STRANGERS = 20  # questions about the conversation before
 _PENALTY = 0.1  # as on generated conversations
 _RIDGE = 0.01
+_KINDS = (
+    ("score", "rank"),
+    ("own", "borrowed", "relative", "place"),
+    ("feedback", "feedback_borrowed"),
+    ("topic", "session"),
+    ("day", "query_day"),
+    ("covered", "terms", "rarest"),
+    ("previous", "next", "around"),
+    ("assistant", "assistant_asked", "chat"),
+    ("named", "other"),
+    ("timed", "timed_asked", "query_when"),
+    ("size", "length"),
+    ("position", "age", "from_start", "to_end", "units"),
+    ("query_best", "query_terms", "query_rarity", "query_question"),
+    ("similarity", "similarity_standardized", "similarity_relative", "similarity_place"),
+    ("similarity_previous", "similarity_next", "similarity_around"),
+    ("similarity_session", "similarity_session_mean"),
+    ("nearest_words", "nearest_words_strict", "nearest_words_lent", "nearest_words_mean", "nearest_word"),
+)
+"""Features of the ranker that say the same kind of thing. The last ones are of recall by meaning only."""
 
 
 class Talk(Protocol):
@@ -68,6 +96,10 @@ class LeftOut:
         yield "as shipped", self._average([self._measure(i) for i in range(len(self._talks))])
         yield "weights", self._average(self._measure_weights())
         yield "ranker", self._average(self._measure_ranker())
+        for title, list_models in (("features", list_without_features), ("form", list_forms)):
+            rows, chosen = self._measure_models(list_models(self._shipped))
+            yield title, self._average(rows)
+            print(f"{'':12}chosen: " + ", ".join(f"{name} ({times})" for name, times in Tally(chosen).most_common()))
 
     def measure_gate(self) -> Iterator[tuple[str, dict[str, list[float]]]]:
         """Yield what was chosen, and for each data set the points lost and the share of the budget for strangers."""
@@ -104,17 +136,23 @@ class LeftOut:
 
     def _measure_weights(self) -> list[Array]:
         variants = [Weights(), *list_variants()]
-        names = np.array(self._names)
         found = np.array([[self._estimate(i, each) for i in range(len(self._talks))] for each in variants])
         rows = []
         for i in range(len(self._talks)):
-            kept = np.arange(len(names)) != i
-            # The data sets count alike.
-            sets = [found[:, kept & (names == name)].mean(axis=1) for name in dict.fromkeys(self._names)]
-            self._indexes[i].weights = variants[int(np.argmax(np.mean(sets, axis=0)))]
+            self._indexes[i].weights = variants[self._choose(found, i)]
             rows.append(self._measure(i))
             self._indexes[i].weights = Weights()
         return rows
+
+    def _choose(self, found: Array, i: int) -> int:
+        """Return the number of the first variant that finds most in the conversations other than `i`.
+
+        `found` has a row for each variant, with what it finds in each conversation. The data sets count alike.
+        """
+        names = np.array(self._names)
+        kept = np.arange(len(names)) != i
+        sets = [kept & (names == name) for name in dict.fromkeys(self._names)]
+        return int(np.argmax(np.mean([found[:, each].mean(axis=1) for each in sets if each.any()], axis=0).round(6)))
 
     def _estimate(self, i: int, weights: Weights) -> float:
         """Return the average percentage of a conversation, with hits taken in order as far as they fit."""
@@ -126,7 +164,13 @@ class LeftOut:
 
     # The ranker
 
-    def _measure_ranker(self) -> list[Array]:
+    @cached_property
+    def _shipped(self) -> Model:
+        return reranking.load_model(by_meaning=self._indexes[0].vectors is not None)
+
+    @cached_property
+    def _examples(self) -> tuple[list[str], list[list[train.Example]]]:
+        """The names of the ranker's features, and the best parts for the questions of each conversation."""
         names: list[str] = []
         found = [
             [
@@ -136,16 +180,31 @@ class LeftOut:
             ]
             for talk, index in zip(self._talks, self._indexes, strict=True)
         ]
-        by_meaning = self._indexes[0].vectors is not None
-        shipped, rows = reranking.load_model(by_meaning=by_meaning), []
+        return names, found
+
+    def _measure_ranker(self) -> list[Array]:
+        names, found = self._examples
+        rows = []
         for i in range(len(self._talks)):
             others = [each for j, examples in enumerate(found) if j != i for each in examples]
-            model = msgspec.structs.replace(
-                train.fit(others, names, _PENALTY), brevity=shipped.brevity, vectors=shipped.vectors
-            )
-            with mock.patch.object(reranking, "load_model", lambda model=model, **_: model):
-                rows.append(self._measure(i))
+            model = train.fit(others, names, _PENALTY)
+            model = msgspec.structs.replace(model, brevity=self._shipped.brevity, vectors=self._shipped.vectors)
+            rows.append(self._measure_model(i, model))
         return rows
+
+    def _measure_models(self, models: dict[str, Model]) -> tuple[list[Array], list[str]]:
+        """Measure each conversation with the model that finds most in the others; return the names of these too."""
+        names, found = self._examples
+        scores = [make_score(each, self._shipped, names) for each in models.values()]
+        estimates = np.array(
+            [[np.mean(train.measure(each, score)) if each else 0.0 for each in found] for score in scores]
+        )
+        chosen = [list(models)[self._choose(estimates, i)] for i in range(len(self._talks))]
+        return [self._measure_model(i, models[name]) for i, name in enumerate(chosen)], chosen
+
+    def _measure_model(self, i: int, model: Model) -> Array:
+        with mock.patch.object(reranking, "load_model", return_value=model):
+            return self._measure(i)
 
     # The gate
 
@@ -204,6 +263,35 @@ def list_variants() -> Iterator[Weights]:
         for factor in _FACTORS if name != "part" else ():
             changed = [(at, share * factor) for at, share in value] if name == "borrow" else type(value)(value * factor)
             yield msgspec.structs.replace(Weights(), **{name: changed})
+
+
+def list_without_features(model: Model) -> dict[str, Model]:
+    """Return a model, and what is learned without each of its features and each kind of them, by what is removed."""
+    talks = generate_talks(train.SEED, train.DIALOGUES, train.CHATS)
+    names, examples = train.list_examples(talks, meaning=bool(model.vectors))
+    training, tested = train.split(examples)
+    held_out = [each for examples in tested for each in examples]
+    found = {"none": model}
+    for removed in (*((name,) for name in names), *_KINDS):
+        if set(removed) <= set(names):
+            kept = [i for i, name in enumerate(names) if name not in removed]
+            fitted = train.fit(train.pick_features(training, kept), [names[i] for i in kept], _PENALTY)
+            fitted = train.calibrate(msgspec.structs.replace(fitted, brevity=model.brevity), held_out, names)
+            found[" + ".join(removed)] = msgspec.structs.replace(fitted, vectors=model.vectors)
+    return found
+
+
+def list_forms(model: Model) -> dict[str, Model]:
+    """Return a model, the model with other powers of the length, and one that leaves the hand-set order as it is."""
+    found = {f"brevity {each:g}": msgspec.structs.replace(model, brevity=each) for each in train.BREVITIES}
+    # A model of other word vectors is not used.
+    found["hand-set"] = msgspec.structs.replace(model, vectors="none")
+    return {f"brevity {model.brevity:g}": model, **found}
+
+
+def make_score(model: Model, shipped: Model, names: Sequence[str]) -> Callable[[train.Example], Array]:
+    """Return a function that scores parts as this model does, or as the hand-set weights do if it is not used."""
+    return train.make_score(model, names) if model.vectors == shipped.vectors else lambda each: each.scores
 
 
 def make_example(ranked: RankedHits, evidence: frozenset[int]) -> train.Example:

@@ -26,6 +26,7 @@ from bench import (
 from longtalk.memory.recall.config import Recalled
 from longtalk.memory.recall.gain import Evidence
 from longtalk.memory.recall.index import Weights
+from longtalk.memory.recall.reranking import load_model
 from longtalk.policies import Compactor, KeepAll, OverExchanges
 from longtalk.wires import HTTP_WIRES
 from tools.ranker import train
@@ -196,7 +197,8 @@ def test_recall_is_measured_on_files_of_both_kinds(
 def test_recall_is_compared_with_what_the_other_conversations_would_choose(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "_STEPS", 20)
+    for name, value in (("_STEPS", 2), ("DIALOGUES", 1), ("CHATS", 1)):
+        monkeypatch.setattr(train, name, value)
     monkeypatch.setattr(recall_left_out, "list_variants", lambda: [Weights(pair=0.6)])
     things = ("violin", "bicycle", "garden", "kitchen", "novel", "holiday", "puppy", "guitar")
     talks = []
@@ -216,7 +218,8 @@ def test_recall_is_compared_with_what_the_other_conversations_would_choose(
     path.write_text(json.dumps(talks))
     recall.main(["--left-out", str(path)])
     said = capsys.readouterr().out
-    assert [said.count(f"\n{way:12}LoCoMo [") for way in ("as shipped", "weights", "ranker", "gate")] == [4, 2, 2, 2]
+    ways = ("as shipped", "weights", "ranker", "features", "form", "gate")
+    assert [said.count(f"\n{way:12}LoCoMo [") for way in ways] == [4, 2, 2, 2, 2, 2]
     shipped = [line for line in said.splitlines() if line.startswith("as shipped")]
     assert [line.endswith("LoCoMo [100.0, 100.0, 100.0, 100.0]") for line in shipped] == [True, False, True, False]
 
@@ -240,6 +243,22 @@ def test_each_hand_set_weight_is_varied_alone() -> None:
     fields = [name for name in Weights.__struct_fields__ if name != "part"]
     changed = [[name for name in fields if getattr(each, name) != getattr(Weights(), name)] for each in variants]
     assert changed == [[name] for name in fields for _ in range(2)]
+
+
+def test_each_feature_of_the_ranker_and_each_kind_of_them_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("_STEPS", 2), ("DIALOGUES", 1), ("CHATS", 1)):
+        monkeypatch.setattr(train, name, value)
+    shipped = load_model()
+    found = recall_left_out.list_without_features(shipped)
+    assert found.pop("none") is shipped
+    for name, model in found.items():
+        assert set(shipped.features) - set(model.features) == set(name.split(" + "))
+    assert set(shipped.features) <= set(found)
+    assert "own + borrowed + relative + place" in found
+
+
+def test_each_kind_of_features_has_features_of_the_ranker() -> None:
+    assert {name for kind in recall_left_out._KINDS for name in kind} <= set(load_model(by_meaning=True).features)
 
 
 def test_recall_without_data_says_so(capsys: pytest.CaptureFixture[str]) -> None:

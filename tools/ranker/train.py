@@ -90,6 +90,17 @@ def make_example(index: RecallIndex, question: str, evidence: frozenset[int], na
     )
 
 
+def split(found: Sequence[list[Example]]) -> tuple[list[Example], list[list[Example]]]:
+    """Return the examples to fit weights to, and those of each conversation that is held out."""
+    training = [each for i, examples in enumerate(found) if i % HELD_OUT for each in examples]
+    return training, [examples for examples in found[::HELD_OUT] if examples]
+
+
+def pick_features(examples: Sequence[Example], columns: Sequence[int]) -> list[Example]:
+    """Return examples to fit weights to, with some of the features only."""
+    return [msgspec.structs.replace(each, features=each.features[:_FITTED, columns]) for each in examples]
+
+
 def fit(examples: Sequence[Example], names: Sequence[str], penalty: float) -> Model:
     """Return the weights that make evidence likely, and more likely than the other parts for the same question.
 
@@ -204,8 +215,7 @@ def measure(examples: Sequence[Example], score: Callable[[Example], Array]) -> l
 def learn(talks: Sequence[Talk], *, meaning: bool) -> Model:
     """Return the weights for recall by words or by meaning, and print what is gained on held-out conversations."""
     names, found = list_examples(talks, meaning=meaning)
-    training = [each for i, examples in enumerate(found) if i % HELD_OUT for each in examples]
-    tested = [examples for examples in found[::HELD_OUT] if examples]
+    training, tested = split(found)
     held_out = [each for examples in tested for each in examples]
     models = {penalty: fit(training, names, penalty) for penalty in PENALTIES}
     chosen = select(tested, list(models.values()), names)
