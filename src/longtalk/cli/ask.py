@@ -44,7 +44,6 @@ def run(
     as_json: bool,
     goes_on: bool,
     id: str | None,  # noqa: A002
-    yes: bool,
     **choices: Any,
 ) -> None:
     """Ask the question, and print the answer. `choices` are those of `open_session`."""
@@ -66,9 +65,10 @@ def run(
             mention_branch(session)
         if id is not None and session.is_new:
             near = suggest_id(session.archive, id)
-            if near and not yes:
+            if near and sys.stdin.isatty() and sys.stderr.isatty():
                 _confirm_new(id, near)
-            print_note(f"(Starting conversation {escape_line(id)}.{near if yes else ''})")
+                near = ""
+            print_note(f"(Starting conversation {escape_line(id)}.{near})")
         mention_options(session, asked or {})
         mention_tools(session, arguments["tools"])
         parts = [_render(session, each) for each in pictures]
@@ -85,9 +85,7 @@ def run(
 
 
 def _confirm_new(id: str, near: str) -> None:  # noqa: A002
-    """Ask whether a conversation is to be started whose id may be a mistyped one; raise `InputError` if it can't be."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise InputError(f"There is no conversation {id!r}.{near} To start it all the same, add --yes.")
+    """Ask whether a conversation is to be started whose id may be a mistyped one, and exit if not."""
     print_note(f"There is no conversation {escape_line(id)}.{escape_line(near)}")
     with read_lines():
         if not click.confirm(escape_line(f"Start {id}?"), err=True):

@@ -72,7 +72,6 @@ _TOOLS = click.option(
     shell_complete=complete_ids,
     help="Continue or start the conversation with this id.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Start a conversation even if its id is close to another one's.")
 @BRANCH
 @click.option("-n", "--no-log", "in_memory", is_flag=True, help="Store nothing.")
 @_MODEL
