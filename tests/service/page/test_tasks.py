@@ -197,7 +197,7 @@ def test_costs_recommend_what_loses_nothing_and_say_what_the_others_lose(serve: 
     expect(other).to_have_value("openai:gpt-5.4-mini")
     expect(one.page.get_by_role("heading", name="openai:gpt-5.4-mini")).to_be_visible()
     expect(
-        one.page.get_by_text(re.compile(r"as now, but with openai:gpt-5.4-mini: \d+ % less than now"))
+        one.page.get_by_text(re.compile(r"as so far, but with openai:gpt-5.4-mini: \d+ % less than so far"))
     ).to_be_visible()
     best = one.page.locator(".policies .best").first
     expect(best).to_contain_text("Memory above 1,500 tokens")
