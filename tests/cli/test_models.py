@@ -53,6 +53,24 @@ def test_without_a_query_all_are_listed(own: Path) -> None:
     assert len(listed) > 1_000
 
 
+def test_ready_models_are_local_or_have_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [line.split("\t")[0] for line in invoke("--ready").stdout.splitlines()] == [
+        "local:1.5b",
+        "local:0.5b",
+        "local:135m",
+    ]
+    assert "--ready" in invoke().stderr
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    found = {line.split(":")[0] for line in invoke("--ready").stdout.splitlines()}
+    assert found == {"local", "anthropic"}
+
+
+def test_a_model_without_a_key_is_not_ready() -> None:
+    done = invoke("gpt-5.6", "--ready")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "`longtalk config set-key PROVIDER`" in done.stderr
+
+
 def test_the_words_that_users_of_llm_know_are_understood(own: Path) -> None:
     assert invoke("list", "talker-2").stdout == invoke("talker-2").stdout
     assert invoke("list").stdout == invoke().stdout

@@ -125,7 +125,8 @@ def context(**options: Any) -> None:
 def brief() -> None:
     """Show and change the brief of a conversation.
 
-    The brief is what the policy Memory() keeps of older messages.
+    The brief is what the policy Memory() keeps of older messages: lines that the model notes with its answers, in
+    hidden memory cards, and lines of your own.
 
     \b
     longtalk brief show lesson-7
@@ -180,7 +181,7 @@ def brief_add(text: tuple[str, ...], **options: Any) -> None:
 def brief_edit(text: tuple[str, ...], **options: Any) -> None:
     """Replace the text of a line, given by its id.
 
-    `longtalk brief show` prints the ids.
+    `longtalk brief show` prints the ids. A changed line has a new id, which is printed.
 
     \b
     longtalk brief edit lesson-7 d538d6df29 "Ada plays the viola."

@@ -330,6 +330,7 @@ def tokens(files: tuple[str, ...], model: str, exact: bool, as_json: bool) -> No
 @commands.command()
 @click.argument("words", nargs=-1, metavar="[QUERY]", shell_complete=complete_models_words)
 @click.option("--provider", metavar="NAME", help="List the models of this provider only.")
+@click.option("--ready", is_flag=True, help="List local models, and those of providers whose API key is there, only.")
 @table_options
 def models(words: tuple[str, ...], **options: Any) -> None:
     """List or search known models.
@@ -343,7 +344,7 @@ def models(words: tuple[str, ...], **options: Any) -> None:
     \b
     longtalk models sonnet
     longtalk models --provider groq
-    longtalk models local
+    longtalk models --ready
     longtalk models gpt-5.6 --json | jq .prices
     """
     from longtalk.cli.models import run

@@ -80,8 +80,9 @@ def import_(**options: Any) -> None:
 
     Detects the format: Longtalk's exports and states, messages in OpenAI's chat format or Anthropic's, data exports of
     ChatGPT and Claude (the .zip or conversations.json), llm's log, LangGraph's checkpoints and sessions of the OpenAI
-    Agents SDK (in SQLite or PostgreSQL). Use - to read standard input. Files and databases of other tools can
-    be imported again to add new messages. Exits with status 1 if a conversation was skipped.
+    Agents SDK (in SQLite or PostgreSQL), and session logs of the KSI daemon. Use - to read standard input. Files and
+    databases of other tools can be imported again to add new messages. Exits with status 1 if a conversation was
+    skipped.
 
     \b
     longtalk import backup.jsonl
