@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from longtalk import Archive, Chat, Conversation, Memory, Seal
 from longtalk.cli.command_flags import commands
 from longtalk.cli.output import escape, escape_line, format_time
+from longtalk.events import Text
 from longtalk.models.call_cost import FREE, Prices
 from longtalk.providers.base import Capabilities
 from longtalk.stores.base import Store
@@ -407,6 +408,21 @@ def test_tokens_that_no_provider_reported_are_unknown(store: str, report: dict[s
     assert row[4:] == ["-", "-", "-", "-"]
     shown = run("stats", "free", "--store", store).stdout
     assert "tokens sent      unknown\ntokens received  unknown\ncost             unknown for 1 turn" in shown
+
+
+def test_a_stopped_answer_counts_by_estimate(store: str) -> None:
+    held = store_at(store)
+    with Conversation("cut", model=Scripted(says("Once upon a time.")), store=held).stream("Hello") as stream:
+        next(event for event in stream if isinstance(event, Text))
+    held.close()
+    (turn,) = objects("stats", "cut", "--turns", "--store", store)
+    sent, received = turn["usage"]["input"], turn["usage"]["output"]
+    assert (turn["estimated"], sent) == (True, turn["total"])
+    shown = run("stats", "cut", "--store", store).stdout
+    assert f"tokens sent      about {sent}, 0 of them cached\ntokens received  about {received}\n" in shown
+    (row,) = lines("stats", "cut", "--turns", "--store", store)
+    assert row[4:] == [str(sent), "0", str(received), "-"]
+    assert f"[about {sent} tokens sent, " in run("show", "cut", "-u", "--store", store).stdout
 
 
 def test_turns_are_those_of_one_conversation(filled: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ def _read_archive(archive: Archive, store: Any) -> dict[str, Any]:
             "updated": each.updated,
             "entries": each.entries,
             "meta": each.meta,
-            "stats": _stats(archive.stats(name)),
+            "stats": _stats(archive.stats(name), _find_estimates(archive, name, each.branches)),
             "branches": {branch: _read_branch(archive, store, name, branch) for branch in sorted(each.branches)},
         }
         for name, each in sorted(listed.items())
@@ -116,7 +116,7 @@ def _read_branch(archive: Archive, store: Any, name: str, branch: str) -> dict[s
     metrics = talk.metrics()
     found: dict[str, Any] = {
         "history": [_said(each) for each in talk.history()],
-        "metrics": [_metrics(each) for each in metrics],
+        "metrics": [_metrics(each, _find_estimates(archive, name, [branch])) for each in metrics],
         "totals": [each.total for each in metrics],
         "manifests": {each.turn: [_run(run) for run in talk.manifest(each.turn)] for each in metrics},
         "pins": talk.pins(),
@@ -163,21 +163,38 @@ def _said(each: Any) -> dict[str, Any]:
     }
 
 
-def _metrics(each: Any) -> list[Any]:
-    usage = each.usage
+def _find_estimates(archive: Archive, name: str, branches: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Return the tokens sent and received by which an answer that was cut off is estimated, by turn.
+
+    The version that wrote the fixtures counted nothing for such an answer, so what was reported is compared.
+    """
+    found = {}
+    for branch in branches:
+        for each in archive.metrics(name, branch=branch):
+            if each.estimated:
+                reported = archive.turn(name, each.turn, branch=branch).usage
+                assert each.usage.input == reported.input + each.total
+                found[each.turn] = (each.total, each.usage.output - reported.output)
+    return found
+
+
+def _metrics(each: Any, estimates: Mapping[str, tuple[int, int]]) -> list[Any]:
+    usage, (sent, received) = each.usage, estimates.get(each.turn, (0, 0))
+    calls = each.calls - each.estimated
     return [
-        *(each.turn, each.at, each.model, each.status, each.calls, each.history, each.summary),
+        *(each.turn, each.at, each.model, each.status, calls, each.history, each.summary),
         *(each.brief, each.outline, each.recall, each.left_out, each.cost),
-        *(usage.input, usage.output, usage.cached),
+        *(usage.input - sent, usage.output - received, usage.cached),
     ]
 
 
-def _stats(each: Any) -> list[Any]:
-    usage = each.usage
+def _stats(each: Any, estimates: Mapping[str, tuple[int, int]]) -> list[Any]:
+    assert each.estimated == len(estimates)
+    usage, (sent, received) = each.usage, (sum(numbers) for numbers in zip((0, 0), *estimates.values(), strict=True))
     # The version that wrote the fixtures reported unknown costs as 0.
     cost = each.cost or 0.0
     counts = (each.branches, each.entries, each.bytes, dict(each.turns), dict(each.models), cost, each.unpriced)
-    return [*counts, usage.input, usage.output, usage.cached]
+    return [*counts, usage.input - sent, usage.output - received, usage.cached]
 
 
 def _run(run: Any) -> list[Any]:

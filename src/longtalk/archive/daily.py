@@ -21,11 +21,13 @@ class DayStats(msgspec.Struct, frozen=True, kw_only=True):
     """The day on which the turns began, in UTC, such as 2026-11-18."""
     turns: int
     usage: Usage
-    """The tokens of all model calls, as the providers reported them."""
+    """The tokens of all model calls, as the providers reported them; see `estimated`."""
     cost: float | None
     """The known costs in US dollars, at the prices when the turns ran; None if no cost is known."""
     unpriced: int
     """The number of turns whose cost is unknown; `cost` does not include them."""
+    estimated: int = 0
+    """The number of turns whose last answer was cut off before its usage was reported, so that it is an estimate."""
 
 
 def find_day(at: int) -> str:
@@ -49,4 +51,5 @@ def _count_day(day: str, turns: list[Metrics]) -> DayStats:
         usage=sum((each.usage for each in turns), Usage()),
         cost=add_dollars(known) if known else None,
         unpriced=len(turns) - len(known),
+        estimated=sum(each.estimated for each in turns),
     )

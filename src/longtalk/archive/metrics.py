@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from longtalk.archive.cut_answers import estimate_cut_call, estimate_cut_cost
 from longtalk.context.compose import Context
 from longtalk.context.epochs import Epoch
 from longtalk.context.manifest import restore_runs
 from longtalk.transcript.manifest import read_manifest
+from longtalk.transcript.pack import Entry
 from longtalk.transcript.transcript import Turn, TurnStatus, now
 from longtalk.usage import Usage
 from longtalk.wires import read_usage
 
 if TYPE_CHECKING:
+    from longtalk.branches.settings import StoredSettings
     from longtalk.models.call_cost import Prices
 
 
@@ -30,7 +33,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """The model that answered, as `provider:model`."""
     status: TurnStatus
     calls: int
-    """The number of model calls whose usage was reported."""
+    """The number of model calls whose usage was reported or, of an answer that was cut off, estimated."""
     total: int = 0
     """The number of tokens in the last request, estimated from what the provider reported for earlier requests.
 
@@ -51,9 +54,14 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0
     """The number of tokens of the entries that the model did not see in full."""
     usage: Usage = Usage()
-    """The tokens of all model calls of the turn, as the provider reported them."""
+    """The tokens of all model calls of the turn, as the provider reported them; see `estimated`."""
     cost: float | None = None
     """The cost of all model calls of the turn in US dollars, at the prices when it ran; None if unknown."""
+    estimated: bool = False
+    """Whether `usage` and `cost` have an estimate, because an answer was cut off before its usage was reported.
+
+    It is the size of the request and of the answer so far, as if nothing was cached, at the prices of today.
+    """
 
     @property
     def request(self) -> int:
@@ -84,18 +92,34 @@ def estimate_metrics(context: Context, model: str, prices: Prices | None) -> Met
     )
 
 
-def build_metrics(turn: Turn, manifest: bytes, epochs: Mapping[int, Epoch]) -> Metrics:
-    """Return the metrics of a turn, given its manifest (which may be empty) and the epochs of its branch."""
+def build_metrics(
+    turn: Turn,
+    manifest: bytes,
+    epochs: Mapping[int, Epoch],
+    *,
+    entries: Sequence[Entry] = (),
+    settings: Sequence[StoredSettings] = (),
+) -> Metrics:
+    """Return the metrics of a turn, given its manifest (which may be empty) and the epochs of its branch.
+
+    `entries` and `settings` are those of the turn and of its branch: an answer that was cut off is estimated by them.
+    """
     stored = read_manifest(manifest)
     runs = restore_runs(stored, epochs)
     # If the provider has the name of a wire, use that wire; otherwise use the first wire that can read the report.
     wire = turn.model.partition(":")[0]
+    usages = [read_usage(raw, wire) for raw in turn.usage]
+    cost = stored.cost
+    cut = estimate_cut_call(turn, stored, entries)
+    if cut is not None:
+        usages.append(cut)
+        cost = estimate_cut_cost(turn, stored, entries, settings, usages) if cost is None else cost
     return Metrics(
         turn=turn.id,
         at=turn.started,
         model=turn.model,
         status=turn.status,
-        calls=len(turn.usage),
+        calls=len(usages),
         total=stored.tokens,
         history=sum(run.tokens for run in runs if run.verdict in ("sent", "held")),
         summary=stored.summary,
@@ -104,6 +128,7 @@ def build_metrics(turn: Turn, manifest: bytes, epochs: Mapping[int, Epoch]) -> M
         recall=stored.recall,
         recall_why=stored.recall_why,
         left_out=sum(run.tokens for run in runs if run.verdict not in ("sent", "held", "recalled")),
-        usage=sum((read_usage(raw, wire) for raw in turn.usage), Usage()),
-        cost=stored.cost,
+        usage=sum(usages, Usage()),
+        cost=cost,
+        estimated=cut is not None,
     )

@@ -10,6 +10,7 @@ import msgspec
 
 from longtalk._util.checks import check_name
 from longtalk._util.concurrency import call_store, run_in_thread
+from longtalk.archive.cut_answers import is_cut
 from longtalk.archive.history import HistoryEntry, StoredTurn, to_history
 from longtalk.archive.line_sources import LineSource, find_line_sources
 from longtalk.archive.metrics import Metrics, build_metrics
@@ -31,7 +32,7 @@ from longtalk.transcript.transcript import Turn, TurnStatus
 if TYPE_CHECKING:
     from longtalk.archive.recalled import RecalledEntry
     from longtalk.branches.rebuild import SentRequest
-    from longtalk.branches.settings import Settings
+    from longtalk.branches.settings import Settings, StoredSettings
     from longtalk.memory.brief.lines import Line
     from longtalk.memory.profile.config import Profile
     from longtalk.memory.profile.lines import TurnProfile
@@ -211,10 +212,19 @@ class AsyncArchiveReading:
         turns: list[tuple[int, Turn]] = await self._call(self.store.turns, conversation, branch, start, end)
         manifests = await self._call(self.store.manifests, conversation, branch, start, end)
         epochs = await self._read_epochs(conversation, branch)
+        cut = [(position, turn.id) for position, turn in turns if is_cut(turn)]
+        entries = {turn: await self._read_turn_entries(conversation, branch, at, turn) for at, turn in cut}
+        settings = await self._read_all_settings(conversation, branch) if cut else []
         if (await self._read_head(conversation, branch)).revision != head.revision:
             # The branch changed between these reads, so a turn could look complete without its cost: read again.
             return await self.metrics(conversation, branch=branch, start=start, stop=stop)
-        return [build_metrics(turn, manifests.get(turn.id, b""), epochs) for _, turn in turns if turn.model]
+        return [
+            build_metrics(
+                turn, manifests.get(turn.id, b""), epochs, entries=entries.get(turn.id, ()), settings=settings
+            )
+            for _, turn in turns
+            if turn.model
+        ]
 
     async def costs(self, conversation: str, branch: str, start: int, stop: int) -> dict[str, float | None]:
         """Return the cost in US dollars, or None if it is unknown, of the turns that begin in this range, by turn id.
@@ -266,19 +276,31 @@ class AsyncArchiveReading:
     async def _read_turn(
         self, conversation: str, branch: str, position: int, turn: Turn, status: TurnStatus
     ) -> StoredTurn:
-        start = stop = await self._find_turn_start(conversation, branch, position)
-        entries: list[Entry] = []
-        more = True
-        while more:
-            pack = await self._call(self.store.read, conversation, branch, stop, stop + _STEP)
-            new = list(takewhile(lambda entry: entry.turn == turn.id, pack.entries()))
-            entries += new
-            stop += len(new)
-            more = len(new) == _STEP
-        metas = await self._call(self.store.metas, conversation, branch, start, stop)
+        start = await self._find_turn_start(conversation, branch, position)
+        entries = await self._read_turn_entries(conversation, branch, start, turn.id)
+        metas = await self._call(self.store.metas, conversation, branch, start, start + len(entries))
         manifest = read_manifest(await self._call(self.store.manifest, conversation, turn.id))
         history = to_history(entries, [turn], metas, start=start)
         return StoredTurn(turn=turn, branch=branch, status=status, entries=tuple(history), cost=manifest.cost)
+
+    async def _read_turn_entries(self, conversation: str, branch: str, start: int, turn: str) -> list[Entry]:
+        """Return the entries of the turn that begins at this position."""
+        entries: list[Entry] = []
+        more = True
+        while more:
+            stop = start + len(entries)
+            pack = await self._call(self.store.read, conversation, branch, stop, stop + _STEP)
+            new = list(takewhile(lambda entry: entry.turn == turn, pack.entries()))
+            entries += new
+            more = len(new) == _STEP
+        return entries
+
+    async def _read_all_settings(self, conversation: str, branch: str) -> list[StoredSettings]:
+        """Return the settings under which the turns of a branch were made, oldest first."""
+        from longtalk.branches.settings import KIND, StoredSettings
+
+        placed: list[PlacedRecord] = await self._call(self.store.records, conversation, branch, KIND)
+        return [found for each in placed if (found := read_record(each.record, StoredSettings))]
 
     async def _find_last_entry(self, conversation: str, branch: str, size: int, turn: str) -> int:
         """Return the position of the last entry of a turn, which only notes follow; 0 if it has none."""

@@ -64,4 +64,5 @@ def format_turn_usage(turn: str, turns: Mapping[str, Metrics]) -> str:
     parts = describe_usage(used.usage, used.cost)
     if parts and not used.cost:
         parts.append("price unknown" if used.cost is None else "free")
-    return "; ".join(parts) or "no usage reported"
+    about = "about " if used.estimated else ""
+    return about + "; ".join(parts) if parts else "no usage reported"

@@ -79,9 +79,15 @@ def _print_turns(metrics: list[Metrics], *, as_json: bool) -> None:
 def _format_turn(turn: Metrics) -> tuple[str, ...]:
     usage = turn.usage
     # Numbers that no provider has reported, and those of a request that is not stored, are unknown.
-    reported = [f"{count:,}" if usage != Usage() else "-" for count in (usage.input, usage.cached, usage.output)]
+    mark = mark_estimate(turn)
+    reported = [f"{mark}{count:,}" if usage != Usage() else "-" for count in (usage.input, usage.cached, usage.output)]
     total = f"{turn.request:,}" if turn.request else "-"
-    return (format_time(turn.at), turn.model, f"{turn.calls:,}", total, *reported, format_cell(turn.cost))
+    return (format_time(turn.at), turn.model, f"{turn.calls:,}", total, *reported, format_cell(turn.cost, mark))
+
+
+def mark_estimate(turn: Metrics) -> str:
+    """Return the sign that stands before the figures of a turn that have an estimate; empty for other turns."""
+    return "~" if turn.estimated else ""
 
 
 def format_dollars(cost: float) -> str:
@@ -95,33 +101,40 @@ def format_known(cost: float) -> str:
     return format_dollars(cost) if cost else "free"
 
 
-def format_cell(cost: float | None) -> str:
-    """Return a cost for a column, which has only numbers in a pipe; `-` if it is unknown."""
-    return "-" if cost is None else format_known(cost) if sys.stdout.isatty() else format_dollars(cost)
+def format_cell(cost: float | None, mark: str = "") -> str:
+    """Return a cost for a column, which has only numbers in a pipe; `-` if it is unknown.
+
+    `mark` stands before an amount.
+    """
+    if cost is None:
+        return "-"
+    return mark + format_dollars(cost) if cost or not sys.stdout.isatty() else format_known(cost)
 
 
 def format_cost(stats: Stats) -> str:
     """Return the known cost, and of how many turns and summaries it is unknown."""
+    about = "about " if stats.estimated and stats.cost else ""
     if not stats.unpriced:
-        return format_known(stats.cost) if stats.cost is not None and stats.turns else format_dollars(0.0)
+        return about + format_known(stats.cost) if stats.cost is not None and stats.turns else format_dollars(0.0)
     # Each turn counts once, so what exceeds them is summaries.
     what = pluralize(stats.unpriced, "turn") if stats.unpriced <= sum(stats.turns.values()) else f"{stats.unpriced:,}"
     if stats.cost is None:
         return f"unknown for {what}"
-    return f"{format_dollars(stats.cost)}, and unknown for {what}"
+    return f"{about}{format_dollars(stats.cost)}, and unknown for {what}"
 
 
 def _format_totals(stats: Stats) -> list[tuple[str, str]]:
     usage = stats.usage
     is_known = usage != Usage() or not stats.turns
+    about = "about " if stats.estimated else ""
     return [
         ("conversations", f"{stats.conversations:,}"),
         ("branches", f"{stats.branches:,}"),
         ("entries", f"{stats.entries:,}, {stats.bytes:,} bytes"),
         ("turns", f"{sum(stats.turns.values()):,}{_format_counts(stats.turns)}"),
         ("models", f"{len(stats.models):,}{_format_counts(stats.models)}"),
-        ("tokens sent", f"{usage.input:,}, {usage.cached:,} of them cached" if is_known else "unknown"),
-        ("tokens received", f"{usage.output:,}" if is_known else "unknown"),
+        ("tokens sent", f"{about}{usage.input:,}, {usage.cached:,} of them cached" if is_known else "unknown"),
+        ("tokens received", f"{about}{usage.output:,}" if is_known else "unknown"),
         ("cost", format_cost(stats)),
     ]
 

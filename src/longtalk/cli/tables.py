@@ -27,7 +27,7 @@ class Column(NamedTuple):
     shortest: int = 0
     """The width to which the column may be cut before other columns are left out; 0 for its full width."""
     is_number: bool = False
-    """Numbers are aligned to the right; in a pipe they have no separators and no currency sign."""
+    """Numbers are aligned to the right; in a pipe they have no separators and no signs of currency or estimates."""
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
@@ -131,4 +131,4 @@ def _pad(text: str, width: int, is_number: bool) -> str:
 
 
 def _to_plain(number: str) -> str:
-    return number.replace(",", "").removeprefix("$")
+    return number.replace(",", "").removeprefix("~").removeprefix("$")

@@ -140,6 +140,18 @@ def test_an_answer_that_was_stopped_in_time_is_interrupted(chat: Chat) -> None:
     assert [each.status for each in chat.session.talk.history()][-1] == "interrupted"
 
 
+def test_the_cost_of_a_stopped_answer_is_shown_as_an_estimate(chat: Chat, capsys: pytest.CaptureFixture[str]) -> None:
+    chat.session.held = resolve(Settings(), Choices(model="ollama:one"), None)
+    run_command("/new stopped", chat)
+    with pytest.raises(KeyboardInterrupt):
+        run_turn(chat.session, _Stopped(1), "Why?")
+    (turn,) = chat.session.talk.metrics()
+    capsys.readouterr()
+    run_command("/cost", chat)
+    shown = capsys.readouterr().out
+    assert f"1 turn in all: about {turn.total} tokens sent, 0 of them cached, {turn.usage.output} received" in shown
+
+
 def test_an_answer_that_was_asked_for_again_has_one_footer(chat: Chat, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_turn(chat.session, _Stopped(1), "Why?")

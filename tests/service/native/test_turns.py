@@ -116,6 +116,25 @@ def test_a_cancelled_turn_keeps_what_was_said(serve: Serve, api: MakeApi) -> Non
     assert call("POST", f"{talk}/turns", json={"message": "Go on.", "model": "m"})["text"] == "Later."
 
 
+def test_a_cancelled_answer_counts_by_estimate(serve: Serve, api: MakeApi) -> None:
+    call = api(serve(m=Waiting()))
+    talk = call.new()
+    with call.http.stream("POST", f"{talk}/turns", json={"message": "Count.", "model": "m", "stream": True}) as answer:
+        events = read_events(answer.iter_lines())
+        _, started = next(events)
+        while next(events)[1]["type"] != "text":
+            pass
+        call("POST", f"{talk}/turns/{started['turn']}/cancel")
+    (metrics,) = call("GET", f"{talk}/metrics")["metrics"]
+    assert (metrics["estimated"], metrics["usage"]["input"]) == (True, metrics["total"])
+    assert metrics["usage"]["output"] > 0
+    (day,) = call("GET", f"{talk}/stats/daily")["days"]
+    (replay,) = call("GET", f"{talk}/replay")["turns"]
+    stats = call("GET", f"{talk}/stats")
+    assert day["usage"] == stats["usage"] == metrics["usage"]
+    assert (day["estimated"], stats["estimated"], replay["usage"]["input"]) == (1, 1, metrics["total"])
+
+
 def test_the_same_key_makes_one_turn_and_another_body_is_refused(serve: Serve, api: MakeApi) -> None:
     provider = AsyncScripted(says("Once."))
     call = api(serve(m=provider))

@@ -44,6 +44,27 @@ def test_stop_keeps_the_partial_text(serve: Serve, visit: Visits) -> None:
     expect(answers(one.page).first).to_contain_text("This answer was cut off.")
 
 
+def test_a_stopped_answer_has_its_estimate_in_the_costs(serve: Serve, visit: Visits) -> None:
+    service = serve(local=Waiting())
+    one = begin(visit, service)
+    page = one.page
+    one.say("Count.")
+    expect(page.locator(".live")).to_contain_text("One")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("This answer was cut off.")).to_be_visible()
+    (day,) = httpx2.get(service.url + "/longtalk/v1/stats/daily").json()["days"]
+    sent, here = f"~{day['usage']['input']}", page.url
+    assert sent != "~0"
+    for address in (here + "/money", one.url + "/#/money"):
+        page.goto(address)
+        expect(page.get_by_role("definition").filter(has_text=sent).first).to_be_visible()
+        expect(page.get_by_role("cell", name=sent, exact=True).first).to_be_visible()
+        expect(page.get_by_text("so that these are estimates")).to_be_visible()
+    page.goto(here + "/inspector")
+    expect(page.get_by_role("tabpanel")).to_contain_text("tokens")
+    expect(page.get_by_text("The provider counted")).to_have_count(0)
+
+
 def test_an_answer_goes_on_after_the_service_was_killed_and_started_again(visit: Visits, tmp_path: Path) -> None:
     with run_fleet(str(tmp_path / "talks.db"), count=1) as (fleet, provider):
         one = begin(visit, fleet)

@@ -17,7 +17,7 @@ from longtalk.cli.profile import print_lines
 from longtalk.cli.search import describe_nothing, print_hits
 from longtalk.cli.session import ChatSession
 from longtalk.cli.show import print_history
-from longtalk.cli.stats import format_cell, format_cost, format_known
+from longtalk.cli.stats import format_cell, format_cost, format_known, mark_estimate
 from longtalk.cli.tables import Column, print_table
 from longtalk.errors import InputError
 
@@ -92,30 +92,33 @@ def show_cost(session: ChatSession) -> None:
     usage = [each.usage for each in metrics]
     sent, cached = sum(each.input for each in usage), sum(each.cached for each in usage)
     why = "prices at an address of its own are not known" if session.held.base_url else "no prices for this model"
-    total = format_known(sum(known)) if len(known) == len(metrics) else f"cost unknown: {why}"
+    about = "about " if any(each.estimated for each in metrics) else ""
+    paid = f"{about if sum(known) else ''}{format_known(sum(known))}"
+    total = paid if len(known) == len(metrics) else f"cost unknown: {why}"
     whole = session.archive.stats(session.id)
     summary = (
-        f"{pluralize(len(metrics), 'turn')} {'on this branch' if whole.branches > 1 else 'in all'}: {sent:,} tokens "
-        f"sent, {cached:,} of them cached, {sum(each.output for each in usage):,} received, {total}"
+        f"{pluralize(len(metrics), 'turn')} {'on this branch' if whole.branches > 1 else 'in all'}: {about}{sent:,} "
+        f"tokens sent, {cached:,} of them cached, {sum(each.output for each in usage):,} received, {total}"
     )
     if whole.branches > 1:
         spent = f", {format_cost(whole)}" if whole.cost is not None else ""
+        about = "about " if whole.estimated else ""
         summary += (
             f"\nWith all {whole.branches:,} branches: {pluralize(sum(whole.turns.values()), 'turn')}, "
-            f"{whole.usage.input:,} tokens sent, {whole.usage.output:,} received{spent}"
+            f"{about}{whole.usage.input:,} tokens sent, {whole.usage.output:,} received{spent}"
         )
     print_text(wrap(summary, shutil.get_terminal_size().columns) if sys.stdout.isatty() else summary)
 
 
 def _format_turn(turn: Metrics) -> tuple[str, ...]:
-    usage = turn.usage
+    usage, mark = turn.usage, mark_estimate(turn)
     return (
         format_time(turn.at),
         turn.model,
-        f"{usage.input:,}",
-        f"{usage.cached:,}",
-        f"{usage.output:,}",
-        format_cell(turn.cost),
+        f"{mark}{usage.input:,}",
+        f"{mark}{usage.cached:,}",
+        f"{mark}{usage.output:,}",
+        format_cell(turn.cost, mark),
     )
 
 

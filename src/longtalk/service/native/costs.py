@@ -28,6 +28,8 @@ class DayObject(msgspec.Struct, frozen=True, kw_only=True):
     """The known costs in US dollars; null if no cost is known."""
     unpriced: int
     """The number of turns whose cost is unknown; no amount includes them."""
+    estimated: int
+    """The number of turns whose last answer was cut off before its usage was reported, so that it is an estimate."""
     replay: Usage
     """The tokens that all turns would have had with the whole history."""
     plain: float | None
@@ -89,6 +91,7 @@ async def _count(call: ApiCall[Nothing, Nothing], conversations: Iterable[str]) 
                 usage=stats.usage,
                 cost=stats.cost,
                 unpriced=stats.unpriced,
+                estimated=stats.estimated,
                 replay=sum((replays[turn].usage for turn in by_day[stats.day]), Usage()),
                 plain=add(by_day[stats.day], lambda each: each.plain),
                 cached=add(by_day[stats.day], lambda each: each.cached),

@@ -107,6 +107,7 @@ export const strings = {
   replayHelp: "“Sending everything” estimates the same turns with the whole history in each request: without a cache, and with the cache of the provider. It adds what was left out to what the provider counted, with the policy's own instructions in each request. “Everything” in the comparison counts all again without them, so that it is less.",
   costSoFar: "Cost so far, turn by turn", tokensSoFar: "Prompt tokens so far, turn by turn", turnNumber: "Turn {number}", yours: "in use", chosenNext: "chosen for the next message", usePolicy: "Use", usePolicyOf: "Use “{policy}” for the next messages", useBothOf: "Use “{policy}” with {model} for the next messages",
   noPrices: "No price is known for this model, so only tokens are shown.", noTurnsAll: "No turn has run yet, except in samples. Costs appear with the first answer in a conversation of your own.", noTurns: "No turn has run yet. Costs appear with the first answer.",
+  about: "~{amount}", estimatedTurns: "Answers that were cut off before the provider counted their tokens, so that these are estimates (~): {count}.",
   unpriced: "Turns of unknown cost, which are not included: {count}.", numbers: "The numbers", moreRows: "Show more",
   payLess: "Pay less", compare: "Compare policies", comparing: "Counting…", compareHelp: "A policy decides how much of the history each request has. This computes what this conversation would have cost with each. Nothing is sent to a model.",
   unknownModel: "The model “{model}” is unknown: choose one from the list of this field.",

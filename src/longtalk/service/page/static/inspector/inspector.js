@@ -106,8 +106,8 @@ function Context({ conversation, path, branch, turn, next, values, lastTools, wo
       <${Find} conversation=${conversation} path=${path} branch=${branch} turn=${turn} next=${next} runs=${runs} policy=${policy} words=${words} setWords=${setWords} onChange=${onChange} />
       ${manifest.lacks_key && html`<${LacksKey} model=${metrics.model} provider=${manifest.lacks_key} />`}
       <p>${t(next ? "nextTokens" : "sentTokens", { total: count(metrics.total), model: metrics.model })}.
-        ${usage.input ? " " + t("reported", { input: count(usage.input), cached: count(usage.cached), output: count(usage.output) }) + (metrics.calls > 1 ? " " + t("inRequests", { calls: metrics.calls }) : "") : ""}
-        ${" " + (metrics.cost === null ? t("costUnknown") : t(next ? (metrics.cost ? "nextCosts" : "nextIsFree") : "costs", { cost: dollars(metrics.cost) }))}</p>
+        ${usage.input && !metrics.estimated ? " " + t("reported", { input: count(usage.input), cached: count(usage.cached), output: count(usage.output) }) + (metrics.calls > 1 ? " " + t("inRequests", { calls: metrics.calls }) : "") : ""}
+        ${" " + (metrics.cost === null ? t("costUnknown") : t(next ? (metrics.cost ? "nextCosts" : "nextIsFree") : "costs", { cost: metrics.estimated && metrics.cost ? t("about", { amount: dollars(metrics.cost) }) : dollars(metrics.cost) }))}</p>
       <div class="parts" aria-hidden="true">${sent.map(([name, tokens]) => html`<span class=${"part " + name} style=${{ flexGrow: tokens }} />`)}</div>
       ${ofHistory !== null ? html`<${Scale} value=${history} most=${ofHistory}>${t("ofHistoryLimit", { history: count(history), limit: count(ofHistory) })}<//>`
         : limit !== null && html`<${Scale} value=${metrics.total} most=${limit}>${t("ofLimit", { total: count(metrics.total), limit: count(limit) })}<//>`}

@@ -12,11 +12,12 @@ import { app, useStore } from "../store.js";
 const policies = ["KeepAll()", "KeepLast(10)", "TokenBudget(8_000)", "Summarize(8_000)", "Economy()", "Memory()"];
 const most = { policies: 8, models: 3 }; // in one simulation
 
-// `priced` are the models of the conversation that have cost something, latest first; `paid` is what they cost.
+// `priced` are the models of the conversation that have cost something, latest first; `paid` is what they cost,
+// and `paidText` the same for people.
 // The last comparison, which stays while another view is open, until the conversation has a new turn: `made` is their number.
 let kept = { key: "" };
 
-export function Compare({ conversation, path, branch, priced, paid, made }) {
+export function Compare({ conversation, path, branch, priced, paid, paidText, made }) {
   const key = [conversation, branch, made].join();
   const [state, setState] = useState(kept.key === key ? kept : {});
   const [other, setOther] = useState(state.other || "");
@@ -56,7 +57,7 @@ export function Compare({ conversation, path, branch, priced, paid, made }) {
       <input list="priced" aria-label=${t("alsoModel")} placeholder=${t("alsoModel")} value=${other} onFocus=${suggest} onInput=${(e) => setOther(e.target.value.trim())} /> <small role="status">${state.busy ? t("comparing") : ""}</small></form>
     <${Known} served=${served} providers=${providers} known=${known} />
     <div aria-live="polite">${state.problem && html`<p class="problem" role="alert">${isUnknown ? t("unknownModel", { model: state.asked }) : state.problem} ${meant && html`<button onClick=${() => { setOther(meant); run(meant); }}>${t("compareWith", { model: meant })}</button>`}</p>`}
-    ${state.runs && html`<p class="quiet">${t("estimates")} ${now && !isChosen && paid > 0 && now.cost > 0 && t("sameRules", { now: dollars(now.cost), paid: dollars(paid), difference: t(now.cost < paid ? "less" : "more", { percent: Math.abs(Math.round(100 * (now.cost / paid - 1))) }) })}</p>`}
+    ${state.runs && html`<p class="quiet">${t("estimates")} ${now && !isChosen && paid > 0 && now.cost > 0 && t("sameRules", { now: dollars(now.cost), paid: paidText, difference: t(now.cost < paid ? "less" : "more", { percent: Math.abs(Math.round(100 * (now.cost / paid - 1))) }) })}</p>`}
     ${models.map((model) => html`<${Comparison} key=${model} conversation=${conversation} own=${own.policy} now=${now} isChosen=${isChosen} reference=${reference} model=${model} isOwn=${model === own.model || !state.isNamed} runs=${state.runs.filter((each) => each.model === model)} />`)}</div></section>`;
 }
 

@@ -9,6 +9,7 @@ import { Compare } from "./compare.js";
 
 const page = 50;
 const amount = (value) => (value === null || value === undefined ? t("unknown") : dollars(value));
+const about = (isEstimate, text) => (isEstimate ? t("about", { amount: text }) : text);
 const sum = (list, pick) => list.reduce((total, each) => total + (pick(each) || 0), 0);
 const sumKnown = (list, pick) => (list.some((each) => pick(each) !== null) ? sum(list, pick) : null);
 
@@ -26,17 +27,19 @@ function useLoaded(read) {
     : html`<p class="quiet" role="status">${t("loading")}</p>`];
 }
 
-// `list` are turns or days: {usage, cost, replay, plain, cached, turns, unpriced}. Amounts compare the priced turns only.
+// `list` are turns or days: {usage, cost, replay, plain, cached, turns, unpriced, estimated}. Amounts compare the priced turns only.
 function Figures({ list }) {
   const input = sum(list, (each) => each.usage.input);
-  const figures = [["turns", count(sum(list, (each) => each.turns))], ["promptTokens", count(input)], ["answerTokens", count(sum(list, (each) => each.usage.output))],
-    ["cachedShare", input ? percent(sum(list, (each) => each.usage.cached), input) : "–"], ["cost", amount(sumKnown(list, (each) => each.cost))]];
-  const unpriced = sum(list, (each) => each.unpriced);
+  const estimated = sum(list, (each) => each.estimated);
   const paid = sumKnown(list, (each) => each.cost);
+  const figures = [["turns", count(sum(list, (each) => each.turns))], ["promptTokens", about(estimated, count(input))], ["answerTokens", about(estimated, count(sum(list, (each) => each.usage.output)))],
+    ["cachedShare", input ? percent(sum(list, (each) => each.usage.cached), input) : "–"], ["cost", about(estimated && paid, amount(paid))]];
+  const unpriced = sum(list, (each) => each.unpriced);
   const whole = sumKnown(list, (each) => each.cached);
   return html`${paid === 0 && !unpriced && html`<p class="lead">${t("saidFree")}</p>`}
-    ${paid > 0 && whole > 0 && html`<p class="lead">${t(whole > paid ? "saidPaid" : "saidPaidMore", { cost: dollars(paid), whole: dollars(whole), percent: Math.round(100 * (whole / paid - 1)) })}</p>`}
+    ${paid > 0 && whole > 0 && html`<p class="lead">${t(whole > paid ? "saidPaid" : "saidPaidMore", { cost: about(estimated, dollars(paid)), whole: dollars(whole), percent: Math.round(100 * (whole / paid - 1)) })}</p>`}
     <dl class="figures">${figures.map(([name, value]) => html`<div><dt>${t(name)}</dt><dd>${value}</dd></div>`)}</dl>
+    ${estimated > 0 && html`<p class="quiet">${t("estimatedTurns", { count: estimated })}</p>`}
     ${unpriced > 0 && html`<p class="quiet">${t("unpriced", { count: unpriced })}</p>`}`;
 }
 
@@ -54,8 +57,8 @@ function Usage({ list, name, first, more = [], see = null }) {
       : list.some((each) => each.cost === null) && html`<p class="quiet">${t("noPrices")}</p>`}
     <table tabindex="0"><caption class="sr">${t("numbers")}</caption><thead><tr><th scope="col">${first}</th>${more.map(([label]) => html`<th scope="col">${label}</th>`)}
       ${["cost", "promptTokens", "cachedShare", "answerTokens", "plainReplay", "cachedReplay"].map((each) => html`<th scope="col">${t(each)}</th>`)}</tr></thead>
-      <tbody>${list.slice(-rows).reverse().map((each, i) => html`<tr key=${i}><td>${see ? html`<a ...${see(list.length - 1 - i)}>${name(each)}</a>` : name(each)}</td>${more.map(([, pick]) => html`<td>${pick(each)}</td>`)}<td>${dollars(each.cost)}</td><td>${count(each.usage.input)}</td>
-        <td>${each.usage.input ? percent(each.usage.cached, each.usage.input) : "–"}</td><td>${count(each.usage.output)}</td><td>${dollars(each.plain)}</td><td>${dollars(each.cached)}</td></tr>`)}</tbody></table>
+      <tbody>${list.slice(-rows).reverse().map((each, i) => html`<tr key=${i}><td>${see ? html`<a ...${see(list.length - 1 - i)}>${name(each)}</a>` : name(each)}</td>${more.map(([, pick]) => html`<td>${pick(each)}</td>`)}<td>${about(each.estimated && each.cost, dollars(each.cost))}</td><td>${about(each.estimated, count(each.usage.input))}</td>
+        <td>${each.usage.input ? percent(each.usage.cached, each.usage.input) : "–"}</td><td>${about(each.estimated, count(each.usage.output))}</td><td>${dollars(each.plain)}</td><td>${dollars(each.cached)}</td></tr>`)}</tbody></table>
     ${rows < list.length && html`<p><button onClick=${() => setRows(rows + 200)}>${t("moreRows")}</button></p>`}`;
 }
 
@@ -73,7 +76,7 @@ function join(metrics, replays) {
   return metrics.map((each) => {
     const { usage, plain, cached } = byTurn.get(each.turn) || { usage: each.usage, plain: null, cached: null };
     const known = each.cost !== null;
-    return { ...each, turns: 1, unpriced: known ? 0 : 1, replay: usage, plain: known ? plain : null, cached: known ? cached : null };
+    return { ...each, turns: 1, unpriced: known ? 0 : 1, estimated: each.estimated ? 1 : 0, replay: usage, plain: known ? plain : null, cached: known ? cached : null };
   });
 }
 
@@ -83,10 +86,11 @@ function One({ conversation, branch }) {
   if (waits) return html`<h1>${t("moneyOne")}</h1>${waits}`;
   const [{ metrics }, { receipts }, replay, { branches }] = found;
   const list = join(metrics, replay.turns);
+  const paid = sumKnown(list, (each) => each.cost);
   const see = (index) => ({ href: `#/c/${encodeURIComponent(conversation)}/inspector`, title: t("seeTurn", { number: index + 1 }), onClick: () => sessionStorage.setItem("turn:" + conversation, list[index].turn) });
   return html`<h1>${t("moneyOne")}</h1>${branches.length > 1 && html`<p class="quiet">${t("ofBranch", { count: branches.length })}</p>`}
     ${!list.length ? html`<p class="card-note">${t("noTurns")}</p>` : html`<${Figures} list=${list} />
-      <${Compare} conversation=${conversation} path=${path} branch=${branch} made=${list.length} paid=${sumKnown(list, (each) => each.cost)}
+      <${Compare} conversation=${conversation} path=${path} branch=${branch} made=${list.length} paid=${paid} paidText=${about(sum(list, (each) => each.estimated), dollars(paid))}
         priced=${[...new Set(list.filter((each) => each.cost > 0).map((each) => each.model).reverse())]} />
       <${Usage} list=${list} name=${(each) => time(each.at)} first=${t("turn")} see=${see} />
       ${receipts.length > 0 && html`<${Receipts} receipts=${receipts} />`}`}`;
