@@ -78,6 +78,8 @@ function Shell() {
       if (event.type === "drop" && file) importFile(file);
     };
     addEventListener("hashchange", go);
+    // The address may have changed since it was read for the first time.
+    go();
     addEventListener("keydown", key);
     addEventListener("dragover", drop);
     addEventListener("drop", drop);
