@@ -106,7 +106,7 @@ def step(world: World, rng: Random) -> str:
     talk = rng.choice(world.talks)
     if rng.random() < 0.25:
         talk.setting = change(rng, talk.setting)
-    branch = rng.choice(sorted(talk.paths) or ["main"])
+    branch = rng.choice([*talk.paths] or ["main"])
     weights = {**ON_TALKS, talk_steps.give_results: 60} if talk.waiting.get(branch) else ON_TALKS
     [action] = rng.choices(list(weights), list(weights.values()))
     if not talk.paths:
